@@ -1,0 +1,1 @@
+"""Checkpoint to step graphs to bundle, and the parity ladder (torch, onnx)."""

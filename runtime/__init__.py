@@ -1,0 +1,1 @@
+"""What runs on the device: ink or picture to LaTeX (numpy, pillow and one engine; never torch)."""

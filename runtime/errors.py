@@ -1,0 +1,25 @@
+"""Errors a user can act on: each message is one line that names the file and the fix."""
+
+
+class HmerError(Exception):
+    """Base of all errors caused by input; the CLI prints the message and exits with 1, without a traceback."""
+
+
+class InkError(HmerError):
+    """An ink file (InkML or strokes JSON) cannot be read, or holds nothing that can be drawn."""
+
+
+class PictureError(HmerError):
+    """A picture cannot be read, or breaks a size limit."""
+
+
+class BundleError(HmerError):
+    """A bundle is incomplete, altered, unsafe, or newer than this runtime."""
+
+
+class ConfigError(HmerError):
+    """A preset, an option or a combination of options is not valid."""
+
+
+class DataError(HmerError):
+    """A dataset folder, archive or caption file is missing or malformed."""

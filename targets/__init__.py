@@ -1,0 +1,1 @@
+"""One module or folder per target: how to build, check and embed it."""

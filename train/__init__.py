@@ -1,0 +1,1 @@
+"""Models, data, training and metrics (torch)."""
