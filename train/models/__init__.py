@@ -1,0 +1,1 @@
+"""The recogniser and its interchangeable parts: encoder, position encoding, context, decoder."""

@@ -1,0 +1,58 @@
+"""The recogniser: encoder, position encoding, context and decoder put together from a preset's model table."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from hmerctl.runtime.vocabulary import Vocabulary
+from hmerctl.train.models import contexts, edge, positions, transformer  # noqa: F401  (they register their parts)
+from hmerctl.train.models.parts import Decoder, Encoder, build
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The four parts, each ``{"name": ..., option: value}``; saved with the weights, it *is* the configuration."""
+
+    encoder: dict[str, Any] = field(default_factory=lambda: {"name": "edge"})
+    position: dict[str, Any] = field(default_factory=lambda: {"name": "multi-scale"})
+    context: dict[str, Any] = field(default_factory=lambda: {"name": "none"})
+    decoder: dict[str, Any] = field(default_factory=lambda: {"name": "transformer"})
+
+
+class Recognizer(nn.Module):
+    """Handwriting to LaTeX tokens.
+
+    Attributes:
+        config: which parts, with which options.
+        vocabulary: what the ids mean.
+    """
+
+    encoder: Encoder
+    decoder: Decoder
+
+    def __init__(self, config: ModelConfig, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+        self.encoder = build("encoder", config.encoder)  # type: ignore[assignment]
+        channels = self.encoder.channels
+        self.position = build("position", config.position, channels=channels)
+        self.context = build("context", config.context, channels=channels)
+        self.decoder = build("decoder", config.decoder, channels=channels, vocabulary=len(vocabulary))  # type: ignore[assignment]
+
+    def features(self, raster: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoder output (batch, channels, rows, columns) and mask (batch, 1, rows, columns)."""
+        return self.encoder(raster, size)
+
+    def remember(self, features: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Position encoding, context, and what the decoder needs of the picture."""
+        positioned = self.context(self.position(features, mask), mask)
+        return self.decoder.memory(positioned, positioned, mask)
+
+    def encode(self, raster: Tensor, size: Tensor) -> dict[str, Tensor]:
+        """The encoder graph: raster float32 (batch, 1, height, width), size int32 (batch, 2) -> memory by name."""
+        return self.remember(*self.features(raster, size))
+
+    def forward(self, raster: Tensor, size: Tensor, tokens: Tensor) -> Tensor:
+        """Teacher forcing: tokens int64 (batch, time) from sos on -> logits (batch, time, vocabulary)."""
+        return self.decoder(self.encode(raster, size), tokens)

@@ -1,0 +1,202 @@
+"""Decoder `transformer`: pre-norm Transformer with a key-value cache and optional attention refinement."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hmerctl.train.models.parts import MASKED, MAX_STEPS, Decoder, StateSpec, register
+from hmerctl.train.models.positions import sinusoid
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes of the decoder.
+
+    Attributes:
+        layers, heads, width, inner: depth, attention heads, model width, width of the feed-forward layer.
+        dropout: on embeddings and residual branches, not on attention probabilities.
+        refinement: channels of the attention refinement in every layer but the first; 0 for none.
+    """
+
+    layers: int = 3
+    heads: int = 6
+    width: int = 192
+    inner: int = 512
+    dropout: float = 0.2
+    refinement: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+
+
+class Refinement(nn.Module):
+    """Attention refinement (Zhao and Gao 2022, ARM): attention already spent lowers the scores of a cell.
+
+    The running sums of past attention, the layer's own and that of the layer below, pass a 5x5 convolution.
+    Its last weight starts at zero, so that it can be added to a trained decoder.
+    """
+
+    def __init__(self, heads: int, channels: int) -> None:
+        super().__init__()
+        self.spread = nn.Conv2d(2 * heads, channels, 5, padding=2)
+        self.to_heads = nn.Conv2d(channels, heads, 1, bias=False)
+        nn.init.zeros_(self.to_heads.weight)
+
+    def forward(self, spent: Tensor) -> Tensor:
+        """Past attention (batch, 2 * heads, rows, columns) -> what to take off the scores (batch, heads, rows, columns)."""
+        return self.to_heads(F.relu(self.spread(spent)))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention, feed-forward; layer norm before each."""
+
+    def __init__(self, config: TransformerConfig, channels: int, refine: bool) -> None:
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.self_norm, self.cross_norm, self.inner_norm = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.self_qkv = nn.Linear(width, 3 * width)
+        self.self_out = nn.Linear(width, width)
+        self.cross_query = nn.Linear(width, width)
+        self.cross_key = nn.Linear(channels, width)
+        self.cross_value = nn.Linear(channels, width)
+        self.cross_out = nn.Linear(width, width)
+        self.inner = nn.Linear(width, config.inner)
+        self.outer = nn.Linear(config.inner, width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.refinement = Refinement(config.heads, config.refinement) if refine else None
+        self.scale = (width // config.heads) ** -0.5
+
+    def split(self, x: Tensor) -> Tensor:
+        """(batch, time, width) -> (batch, heads, time, head width)."""
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return x + self.dropout(self.outer(self.dropout(F.relu(self.inner(self.inner_norm(x))))))
+
+
+@register("decoder", "transformer", TransformerConfig)
+class TransformerDecoder(Decoder):
+    """Transformer decoder whose cross-attention keys and values leave the encoder graph once per picture."""
+
+    positions: Tensor
+    time: Tensor
+
+    def __init__(self, config: TransformerConfig, channels: int, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(vocabulary, config.width)
+        nn.init.normal_(self.embed.weight, std=config.width**-0.5)
+        self.key_norm, self.value_norm = nn.LayerNorm(channels), nn.LayerNorm(channels)
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, channels, refine=bool(config.refinement) and i > 0) for i in range(config.layers)
+        )
+        self.final_norm = nn.LayerNorm(config.width)
+        self.output = nn.Linear(config.width, vocabulary)
+        self.dropout = nn.Dropout(config.dropout)
+        table = sinusoid(torch.arange(MAX_STEPS), config.width, config.width).float()
+        self.register_buffer("positions", table, persistent=False)
+        self.register_buffer("time", torch.arange(MAX_STEPS, dtype=torch.int32), persistent=False)
+
+    def state_spec(self) -> tuple[StateSpec, ...]:
+        """Per layer the self-attention cache; with refinement the attention spent so far."""
+        c = self.config
+        cache: tuple[int | str, ...] = ("beam", c.heads, "time", c.width // c.heads)
+        specs = [StateSpec(f"self_{kind}_{i}", cache, "append") for i in range(c.layers) for kind in ("keys", "values")]
+        if c.refinement:
+            spent: tuple[int | str, ...] = ("beam", 2 * c.heads, "rows", "columns")
+            specs += [StateSpec(f"spent_{i}", spent, "replace") for i in range(1, c.layers)]
+        return tuple(specs)
+
+    def memory(self, features: Tensor, positioned: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Per layer ``keys_i`` (batch, heads, head width, cells) and ``values_i`` (batch, heads, cells, head width);
+        ``memory_mask`` float32 (batch, 1, rows, columns): 0 on valid cells, MASKED on padding."""
+        keyed = self.key_norm(positioned.flatten(2).transpose(1, 2))
+        valued = self.value_norm(features.flatten(2).transpose(1, 2))
+        memory = {}
+        for i, layer in enumerate(self.layers):
+            memory[f"keys_{i}"] = layer.split(layer.cross_key(keyed)).transpose(2, 3)
+            memory[f"values_{i}"] = layer.split(layer.cross_value(valued))
+        memory["memory_mask"] = (1.0 - mask.float()) * MASKED
+        return memory
+
+    def forward(self, memory: dict[str, Tensor], tokens: Tensor) -> Tensor:
+        """See ``Decoder.forward``."""
+        time = tokens.shape[1]
+        x = self.dropout(self.embed(tokens) * self.config.width**0.5 + self.positions[:time])
+        below: Tensor | None = None
+        for i, layer in enumerate(self.layers):
+            query, key, value = layer.self_qkv(layer.self_norm(x)).chunk(3, dim=2)
+            mixed = F.scaled_dot_product_attention(*map(layer.split, (query, key, value)), is_causal=True)
+            x = x + layer.dropout(layer.self_out(mixed.transpose(1, 2).flatten(2)))
+            query = layer.split(layer.cross_query(layer.cross_norm(x)))
+            keys, values, mask = memory[f"keys_{i}"], memory[f"values_{i}"], memory["memory_mask"]
+            if self.config.refinement:
+                mixed, below = self._refined_attention(layer, query, keys, values, mask, below)
+            else:
+                bias = mask.flatten(2)[:, None].to(query.dtype)
+                mixed = F.scaled_dot_product_attention(query, keys.transpose(2, 3), values, attn_mask=bias)
+            x = x + layer.dropout(layer.cross_out(mixed.transpose(1, 2).flatten(2)))
+            x = layer.feed_forward(x)
+        return self.output(self.final_norm(x))
+
+    @staticmethod
+    def _refined_attention(
+        layer: DecoderLayer, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, below: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Cross-attention of all steps at once, with refinement where the layer has it.
+
+        ``below`` is the attention of the layer below (batch, heads, time, cells). Returns the mixed values and
+        this layer's attention.
+        """
+        batch, heads, time, _ = query.shape
+        scores = (query @ keys).float() * layer.scale + mask.flatten(2)[:, None]
+        attention = scores.softmax(3)
+        if layer.refinement is not None:
+            assert below is not None
+            both = torch.cat([attention, below], dim=1)
+            spent = both.cumsum(2) - both
+            maps = spent.transpose(1, 2).reshape(batch * time, 2 * heads, *mask.shape[2:])
+            taken = layer.refinement(maps).float().reshape(batch, time, heads, -1).transpose(1, 2)
+            attention = (scores - taken).softmax(3)
+        return attention.to(values.dtype) @ values, attention
+
+    def step(
+        self, memory: dict[str, Tensor], token: Tensor, position: Tensor, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """See ``Decoder.step``. Attention is the last layer's, averaged over heads."""
+        c = self.config
+        mask = memory["memory_mask"]
+        x = self.embed(token) * c.width**0.5 + self.positions[position]
+        following: dict[str, Tensor] = {}
+        attention = below = torch.empty(0)
+        for i, layer in enumerate(self.layers):
+            query, key, value = (
+                part.reshape(-1, c.heads, 1, c.width // c.heads) for part in layer.self_qkv(layer.self_norm(x)).chunk(3, 1)
+            )
+            old_keys, old_values = state[f"self_keys_{i}"], state[f"self_values_{i}"]
+            following[f"self_keys_{i}"], following[f"self_values_{i}"] = key[:, :, 0], value[:, :, 0]
+            unwritten = (self.time[: old_keys.shape[2]] >= position).float() * MASKED
+            past = query @ old_keys.transpose(2, 3) * layer.scale + unwritten
+            scores = torch.cat([past, (query * key).sum(3, keepdim=True) * layer.scale], dim=3)
+            weights = scores.softmax(3)
+            mixed = weights[..., :-1] @ old_values + weights[..., -1:] * value
+            x = x + layer.self_out(mixed.flatten(1))
+            query = layer.cross_query(layer.cross_norm(x)).reshape(-1, c.heads, 1, c.width // c.heads)
+            scores = query @ memory[f"keys_{i}"] * layer.scale + mask.flatten(2)[:, None]
+            attention = scores.softmax(3)
+            if layer.refinement is not None:
+                spent = state[f"spent_{i}"]
+                own = attention
+                attention = (scores - layer.refinement(spent).flatten(2)[:, :, None]).softmax(3)
+                both = torch.cat([own, below], dim=1)
+                following[f"spent_{i}"] = spent + both.reshape(spent.shape)
+            below = attention
+            mixed = attention @ memory[f"values_{i}"]
+            x = x + layer.cross_out(mixed.flatten(1))
+            x = layer.feed_forward(x)
+        log_probs = self.output(self.final_norm(x)).log_softmax(1)
+        return log_probs, following, attention.mean(1)[:, 0]
