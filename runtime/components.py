@@ -55,7 +55,9 @@ def connected_components(binary: np.ndarray) -> Components:
     last = np.minimum(last, np.searchsorted(row, row - 1, side="right"))
     touching = np.maximum(last - first, 0)
     lower = np.repeat(np.arange(len(row)), touching)
-    upper = np.arange(touching.sum()) - np.repeat(np.cumsum(touching) - touching, touching) + np.repeat(first, touching)
+    upper = (
+        np.arange(touching.sum()) - np.repeat(np.cumsum(touching) - touching, touching) + np.repeat(first, touching)
+    )
     while True:
         joined = np.minimum(label[lower], label[upper])
         spread = label.copy()

@@ -39,7 +39,7 @@ class MultiScaleConfig:
 
 @register("position", "multi-scale", MultiScaleConfig)
 class MultiScalePosition(nn.Module):
-    """Two-dimensional sinusoid with a scale per axis (Zhou 2023): x in the first half of the channels, y in the second."""
+    """Two-dimensional sinusoid, a scale per axis (Zhou 2023): x in the first half of channels, y in the second."""
 
     columns: Tensor
     rows: Tensor

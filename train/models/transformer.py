@@ -46,7 +46,7 @@ class Refinement(nn.Module):
         nn.init.zeros_(self.to_heads.weight)
 
     def forward(self, spent: Tensor) -> Tensor:
-        """Past attention (batch, 2 * heads, rows, columns) -> what to take off the scores (batch, heads, rows, columns)."""
+        """Past attention (batch, 2 * heads, rows, columns) -> what to take off (batch, heads, rows, columns)."""
         return self.to_heads(F.relu(self.spread(spent)))
 
 
@@ -57,7 +57,11 @@ class DecoderLayer(nn.Module):
         super().__init__()
         width = config.width
         self.heads = config.heads
-        self.self_norm, self.cross_norm, self.inner_norm = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.self_norm, self.cross_norm, self.inner_norm = (
+            nn.LayerNorm(width),
+            nn.LayerNorm(width),
+            nn.LayerNorm(width),
+        )
         self.self_qkv = nn.Linear(width, 3 * width)
         self.self_out = nn.Linear(width, width)
         self.cross_query = nn.Linear(width, width)
@@ -105,7 +109,9 @@ class TransformerDecoder(Decoder):
         """Per layer the self-attention cache; with refinement the attention spent so far."""
         c = self.config
         cache: tuple[int | str, ...] = ("beam", c.heads, "time", c.width // c.heads)
-        specs = [StateSpec(f"self_{kind}_{i}", cache, "append") for i in range(c.layers) for kind in ("keys", "values")]
+        specs = [
+            StateSpec(f"self_{kind}_{i}", cache, "append") for i in range(c.layers) for kind in ("keys", "values")
+        ]
         if c.refinement:
             spent: tuple[int | str, ...] = ("beam", 2 * c.heads, "rows", "columns")
             specs += [StateSpec(f"spent_{i}", spent, "replace") for i in range(1, c.layers)]
@@ -175,7 +181,8 @@ class TransformerDecoder(Decoder):
         attention = below = torch.empty(0)
         for i, layer in enumerate(self.layers):
             query, key, value = (
-                part.reshape(-1, c.heads, 1, c.width // c.heads) for part in layer.self_qkv(layer.self_norm(x)).chunk(3, 1)
+                part.reshape(-1, c.heads, 1, c.width // c.heads)
+                for part in layer.self_qkv(layer.self_norm(x)).chunk(3, 1)
             )
             old_keys, old_values = state[f"self_keys_{i}"], state[f"self_values_{i}"]
             following[f"self_keys_{i}"], following[f"self_values_{i}"] = key[:, :, 0], value[:, :, 0]
