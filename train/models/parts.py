@@ -5,37 +5,19 @@ it trains on batches, and its forward is made only of operations that every expo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.state import StateSpec
 
 MASKED = -1e4
 """Added to attention scores of padding. Never -inf or finfo.min: fp16 targets turn those into NaN."""
 
 MAX_STEPS = 208
 """Rows in a decoder cache: the longest label (204 tokens) with sos and eos, rounded up to 16."""
-
-
-@dataclass(frozen=True)
-class StateSpec:
-    """One tensor that the host carries from decoder step to decoder step.
-
-    Attributes:
-        name: input name in the step graph; the output is called ``next_<name>``.
-        shape: ints or the symbols "beam" (always axis 0), "rows" and "columns" (encoder cells), "time" (rows of
-            a cache, at most MAX_STEPS).
-        update: "replace": the output is the next input. "append": the output has no "time" axis; the host
-            writes it at index ``position`` of that axis.
-        The initial value is always zero.
-    """
-
-    name: str
-    shape: tuple[int | str, ...]
-    update: Literal["replace", "append"]
 
 
 class Encoder(nn.Module):

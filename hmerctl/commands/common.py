@@ -1,0 +1,95 @@
+"""What all commands share: errors in one line, a progress bar, JSON on stdout."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from hmerctl.runtime.errors import HmerError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+T = TypeVar("T")
+
+
+class Group(TyperGroup):
+    """A command group in which a ``HmerError`` ends the program: its message on stderr, exit code 1, no traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HmerError as error:
+            fail(error)
+            raise typer.Exit(1) from error
+
+
+class DefaultRun(Group):
+    """A group whose command ``run`` may be left out: ``hmerctl bench BUNDLE`` is ``hmerctl bench run BUNDLE``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+def fail(error: object) -> None:
+    """Print one line about an error on stderr; the program goes on."""
+    typer.echo("hmerctl: " + " ".join(str(error).split()), err=True)
+
+
+def console() -> "Console":
+    """A console on stderr, so that stdout holds results only."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def print_table(headers: list[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
+    """Print a table on stdout, for people; numbers should come formatted."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*headers, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    Console().print(table)
+
+
+def progress(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
+    """Pass ``items`` on while a progress bar runs on stderr (only on a terminal; ``total`` where there is no len)."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=console(), disable=not sys.stderr.isatty())
+    with bar:
+        yield from bar.track(items, total=total, description=label)
+
+
+def print_json(value: Any) -> None:
+    """Print a dataclass, a pydantic model, or plain data as JSON on stdout."""
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):  # numpy arrays and scalars, without importing numpy
+        return value.tolist()
+    raise TypeError(f"not JSON: {type(value).__name__}")

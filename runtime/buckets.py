@@ -1,0 +1,49 @@
+"""Buckets: the few raster sizes that graphs see. A raster is padded with zeros to the smallest one that fits."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Bucket(NamedTuple):
+    """Height and width in pixels."""
+
+    height: int
+    width: int
+
+
+HEIGHTS = (64, 96, 128, 192, 256)
+WIDTHS = (128, 192, 256, 384, 512, 768, 1280)
+
+BUCKETS = tuple(sorted((Bucket(h, w) for h in HEIGHTS for w in WIDTHS), key=lambda b: (b.height * b.width, b.height)))
+"""All buckets, in the order in which they are tried: by area, then by height."""
+
+
+def smallest_bucket(height: int, width: int, buckets: Sequence[Bucket] = BUCKETS) -> Bucket:
+    """The first of the ordered ``buckets`` that holds a raster of this size (pixels).
+
+    Raises:
+        ValueError: none is large enough; a raster made by the raster contract always fits the full list.
+    """
+    for bucket in buckets:
+        if height <= bucket.height and width <= bucket.width:
+            return bucket
+    raise ValueError(f"no bucket holds a raster of {height} x {width} pixels")
+
+
+def pad(pixels: np.ndarray, bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
+    """The encoder's two inputs.
+
+    Args:
+        pixels: uint8 (height, width), ink 255 on 0.
+        bucket: at least as large.
+
+    Returns:
+        raster float32 (1, 1, bucket height, bucket width), ink 1 on 0, zero at the bottom and on the right;
+        size int32 (1, 2), height and width of ``pixels``.
+    """
+    height, width = pixels.shape
+    raster = np.zeros((1, 1, *bucket), np.float32)
+    np.divide(pixels, np.float32(255), out=raster[0, 0, :height, :width])
+    return raster, np.array([[height, width]], np.int32)
