@@ -175,8 +175,9 @@ class TransformerDecoder(Decoder):
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """See ``Decoder.step``. Attention is the last layer's, averaged over heads."""
         c = self.config
-        mask = memory["memory_mask"]
-        x = self.embed(token) * c.width**0.5 + self.positions[position]
+        pictures = memory["memory_mask"].shape[0]
+        mask = memory["memory_mask"].flatten(2)[:, None]
+        x = self.embed(token) * c.width**0.5 + F.embedding(position, self.positions)
         following: dict[str, Tensor] = {}
         attention = below = torch.empty(0)
         for i, layer in enumerate(self.layers):
@@ -192,18 +193,20 @@ class TransformerDecoder(Decoder):
             weights = scores.softmax(3)
             mixed = weights[..., :-1] @ old_values + weights[..., -1:] * value
             x = x + layer.self_out(mixed.flatten(1))
-            query = layer.cross_query(layer.cross_norm(x)).reshape(-1, c.heads, 1, c.width // c.heads)
-            scores = query @ memory[f"keys_{i}"] * layer.scale + mask.flatten(2)[:, None]
+            # Beams of one picture are the rows of one product, so that its keys and values are read once:
+            # (pictures, heads, beams of a picture, head width) @ (pictures, heads, head width, cells).
+            query = layer.cross_query(layer.cross_norm(x)).reshape(pictures, -1, c.heads, c.width // c.heads)
+            scores = query.transpose(1, 2) @ memory[f"keys_{i}"] * layer.scale + mask
             attention = scores.softmax(3)
             if layer.refinement is not None:
                 spent = state[f"spent_{i}"]
-                own = attention
-                attention = (scores - layer.refinement(spent).flatten(2)[:, :, None]).softmax(3)
-                both = torch.cat([own, below], dim=1)
+                both = torch.cat([attention, below], dim=1).transpose(1, 2)
                 following[f"spent_{i}"] = spent + both.reshape(spent.shape)
+                taken = layer.refinement(spent).reshape(pictures, -1, c.heads, mask.shape[3]).transpose(1, 2)
+                attention = (scores - taken).softmax(3)
             below = attention
-            mixed = attention @ memory[f"values_{i}"]
-            x = x + layer.cross_out(mixed.flatten(1))
+            mixed = (attention @ memory[f"values_{i}"]).transpose(1, 2)
+            x = x + layer.cross_out(mixed.reshape(-1, c.width))
             x = layer.feed_forward(x)
         log_probs = self.output(self.final_norm(x)).log_softmax(1)
-        return log_probs, following, attention.mean(1)[:, 0]
+        return log_probs, following, attention.mean(1).flatten(0, 1)
