@@ -17,6 +17,10 @@ class BundleError(HmerError):
     """A bundle is incomplete, altered, unsafe, or newer than this runtime."""
 
 
+class EngineError(HmerError):
+    """An engine is missing, cannot run a graph, or gave something that is not a number."""
+
+
 class ConfigError(HmerError):
     """A preset, an option or a combination of options is not valid."""
 
