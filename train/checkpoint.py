@@ -1,0 +1,132 @@
+"""Checkpoints: a folder with the weights (safetensors) and one JSON file that says what they are."""
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from hmerctl.runtime.errors import HmerError
+from hmerctl.runtime.raster import RasterSpec
+from hmerctl.runtime.vocabulary import Vocabulary
+from hmerctl.train.config import Preset, preset_from_dict, to_json
+from hmerctl.train.models.recognizer import Recognizer
+
+FORMAT_VERSION = 1
+WEIGHTS, DESCRIPTION = "model.safetensors", "checkpoint.json"
+
+
+class CheckpointError(HmerError):
+    """A checkpoint folder is missing, incomplete or of another format."""
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What the weights are.
+
+    Attributes:
+        preset: model, training and raster settings they were made with.
+        vocabulary: what the ids mean.
+        training: what was done: data, steps, samples, core-hours, figures.
+        licence: of the weights, an SPDX expression.
+    """
+
+    preset: Preset
+    vocabulary: Vocabulary
+    training: dict[str, Any] = field(default_factory=dict)
+    licence: str = "CC-BY-NC-SA-3.0"
+
+    @property
+    def name(self) -> str:
+        """The model's name in bundles and reports."""
+        return self.preset.name
+
+    @property
+    def raster(self) -> RasterSpec:
+        """The raster contract the model was trained on."""
+        return self.preset.raster
+
+
+def save_checkpoint(path: Path, weights: dict[str, Tensor], info: CheckpointInfo) -> None:
+    """Write a checkpoint folder; an existing one is replaced as a whole."""
+    description = {
+        "format_version": FORMAT_VERSION,
+        "preset": info.preset.to_dict(),
+        "vocabulary": list(info.vocabulary.tokens),
+        "training": info.training,
+        "licence": info.licence,
+    }
+    with replaced_folder(path) as folder:
+        save_file({k: v.detach().cpu().contiguous() for k, v in weights.items()}, folder / WEIGHTS)
+        (folder / DESCRIPTION).write_text(to_json(description) + "\n")
+
+
+def load_checkpoint(path: Path) -> tuple[Recognizer, CheckpointInfo]:
+    """Read a checkpoint folder.
+
+    Returns:
+        the recogniser in evaluation mode, on the CPU, and what it is.
+
+    Raises:
+        CheckpointError: naming the file and what to do.
+    """
+    path = Path(path)
+    info = read_info(path)
+    model = Recognizer(info.preset.model, info.vocabulary)
+    try:
+        model.load_state_dict(load_file(path / WEIGHTS))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path / WEIGHTS}: cannot be read ({error}); copy the checkpoint again") from error
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise CheckpointError(f"{path / WEIGHTS}: does not fit {DESCRIPTION}: {reason}") from error
+    return model.eval(), info
+
+
+def read_info(path: Path) -> CheckpointInfo:
+    """Read only the description of a checkpoint folder."""
+    file = Path(path) / DESCRIPTION
+    try:
+        table = json.loads(file.read_text())
+    except OSError as error:
+        raise CheckpointError(f"{path}: no checkpoint here ({DESCRIPTION} is missing); give its folder") from error
+    except ValueError as error:
+        raise CheckpointError(f"{file}: not valid JSON ({error}); copy the checkpoint again") from error
+    version = table.get("format_version") if isinstance(table, dict) else None
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{file}: format {version} is not {FORMAT_VERSION}; use the hmerctl that wrote it")
+    return CheckpointInfo(
+        preset_from_dict(table["preset"], str(file)),
+        Vocabulary(tuple(table["vocabulary"])),
+        table.get("training", {}),
+        table.get("licence", ""),
+    )
+
+
+class replaced_folder:  # noqa: N801  (a context manager, used like a function)
+    """Write a folder beside its final place and put it there in one move when the block ends without error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    def __enter__(self) -> Path:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.temporary = Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=self.path.parent))
+        return self.temporary
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is not None:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+            return
+        self.temporary.chmod(0o755)
+        old = self.path.with_name(f".{self.path.name}-old-{os.getpid()}")
+        if self.path.exists():
+            self.path.rename(old)
+        self.temporary.rename(self.path)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,170 @@
+"""Presets: TOML files that say which parts a model has and how it is trained."""
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.raster import RasterSpec
+from hmerctl.train.models.recognizer import ModelConfig
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Distortions drawn anew for every sample; see train/augment.py.
+
+    Attributes:
+        rotation: standard deviation, degrees.
+        slant: standard deviation of the shear.
+        aspect: standard deviation of the log of the aspect ratio.
+        scale_low, scale_high: range of the size, drawn evenly in its logarithm.
+        warp: amplitude of a smooth displacement, pixels.
+        jitter: standard deviation of each symbol's size (log) and shift (of its own size).
+        pen_low, pen_high: range of the pen width, pixels.
+        replace: probability that a symbol's ink is replaced by another ink of its class.
+        relabel: probability that an expression has some of its symbol classes exchanged.
+    """
+
+    rotation: float = 3.0
+    slant: float = 0.12
+    aspect: float = 0.12
+    scale_low: float = 0.75
+    scale_high: float = 1.35
+    warp: float = 1.0
+    jitter: float = 0.08
+    pen_low: float = 1.2
+    pen_high: float = 3.0
+    replace: float = 0.25
+    relabel: float = 0.5
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained.
+
+    Attributes:
+        seed: of the weights, the order of samples and every distortion.
+        learning_rate, betas, weight_decay, clip: AdamW and the gradient clip (global norm).
+        warmup_steps: linear warm-up.
+        decay: last part of the budget (time or steps) over which the rate falls to zero: 1 is a cosine over
+            the whole budget, 0.3 holds the rate for 70 % of it.
+        smoothing: label smoothing of the token loss.
+        dense_weight: weight of the dense symbol loss (0: no head).
+        dense_blank: weight of cells without ink in the dense loss.
+        ema: decay of the averaged weights, which are validated and shipped.
+        batch_pixels: padded pixels of a batch, over all devices.
+        max_batch: most expressions in a batch, over all devices.
+        validate_every: steps between validations by decoding.
+        validate_samples: expressions drawn at random for them.
+        augment: distortions.
+    """
+
+    seed: int = 1
+    learning_rate: float = 1.2e-3
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = 0.02
+    clip: float = 1.0
+    warmup_steps: int = 400
+    decay: float = 1.0
+    smoothing: float = 0.08
+    dense_weight: float = 0.5
+    dense_blank: float = 0.05
+    ema: float = 0.999
+    batch_pixels: int = 400_000
+    max_batch: int = 48
+    validate_every: int = 1000
+    validate_samples: int = 200
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named model with its training and raster settings."""
+
+    name: str
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    raster: RasterSpec = field(default_factory=RasterSpec)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as it stands in a checkpoint."""
+        return dataclasses.asdict(self)
+
+
+def load_preset(name: str, settings: list[str] | None = None) -> Preset:
+    """Read a preset and override single values.
+
+    Args:
+        name: a shipped preset's name, or the path of a TOML file.
+        settings: ``key=value`` each; dotted keys as in the file, e.g. ``train.learning_rate=1e-3`` or
+            ``model.decoder.layers=4``; values as in TOML, anything else is taken as a string.
+
+    Raises:
+        ConfigError: unknown preset, key or value.
+    """
+    path = Path(name) if name.endswith(".toml") else PRESETS / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
+        raise ConfigError(f"preset {name!r} not found; choose one of {known}, or give the path of a .toml file")
+    try:
+        table = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    for setting in settings or []:
+        _set(table, setting)
+    return preset_from_dict({"name": path.stem, **table}, str(path))
+
+
+def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
+    """Build a preset from plain data (a parsed TOML file, or what a checkpoint holds)."""
+    table = dict(table)
+    train = dict(table.pop("train", {}))
+    augment = _build(AugmentConfig, train.pop("augment", {}), f"{where} [train.augment]")
+    if "betas" in train:
+        train["betas"] = tuple(train["betas"])
+    parts = {
+        "model": _build(ModelConfig, table.pop("model", {}), f"{where} [model]"),
+        "train": _build(TrainConfig, {**train, "augment": augment}, f"{where} [train]"),
+        "raster": _build(RasterSpec, table.pop("raster", {}), f"{where} [raster]"),
+    }
+    return _build(Preset, {**table, **parts}, where)
+
+
+def _build(cls: type, values: dict[str, Any], where: str) -> Any:
+    known = {f.name for f in dataclasses.fields(cls)}
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known))}")
+    return cls(**values)
+
+
+def _set(table: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {setting!r}: write key=value, e.g. train.learning_rate=1e-3")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, last = key.strip().split(".")
+    for name in parents:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {setting!r}: {name!r} is a value, not a table")
+    table[last] = value
+
+
+def to_json(value: Any) -> str:
+    """Readable JSON of plain data or dataclasses."""
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    return json.dumps(plain, indent=2, ensure_ascii=False)
