@@ -121,14 +121,15 @@ class BatchStream:
                 batches.append(PlannedBatch(h, w, (*rest, *fill)))
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Batches from number ``start`` of the stream on (counted over epochs)."""
-        epoch = 0
+    def batches(self, start: int = 0, stride: int = 1) -> Iterator[Batch]:
+        """Batches number start, start + stride, ... of the stream, counted over epochs."""
+        epoch, first, wanted = 0, 0, start
         while True:
             plan = self.plan(epoch)
-            for planned in plan[start:]:
-                yield self.draw(planned, epoch)
-            start = max(start - len(plan), 0)
+            while wanted < first + len(plan):
+                yield self.draw(plan[wanted - first], epoch)
+                wanted += stride
+            first += len(plan)
             epoch += 1
 
     def draw(self, planned: PlannedBatch, epoch: int) -> Batch:
