@@ -134,4 +134,3 @@ class Augmenter:
         swing = rng.normal(size=(3, 2)) * self.config.warp / np.sqrt(3)
         points = points + (np.sin((points @ wave.T)[:, :, None] + phase) * swing).sum(1)
         return np.split(points, np.cumsum(lengths)[:-1])
-

@@ -56,4 +56,6 @@ def greedy(model: Recognizer, raster: Tensor, size: Tensor, max_steps: int = MAX
             break
         advance(model.decoder, state, outputs, position)
     ids = torch.stack(chosen, dim=1).tolist()
-    return [[i for i in row[: row.index(EOS)] if i != PAD] if EOS in row else [i for i in row if i != PAD] for row in ids]
+    return [
+        [i for i in row[: row.index(EOS)] if i != PAD] if EOS in row else [i for i in row if i != PAD] for row in ids
+    ]

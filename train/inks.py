@@ -9,7 +9,6 @@ import numpy as np
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.raster import RasterSpec, ink_scale
 from hmerctl.runtime.vocabulary import Vocabulary
-from hmerctl.train.dataset import Expression
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class Relabeller:
         self.rows: dict[int, list[int]] = {}
         for row in _ALIKE:
             ids = [i for i in vocabulary.encode(row.split()) if len(bank.by_class.get(i, ())) >= 5]
-            self.rows.update({i: ids for i in ids})
+            self.rows.update(dict.fromkeys(ids, ids))
 
     def draw(self, ink: TrainingInk, rng: np.random.Generator) -> dict[int, int]:
         """Old class to new class, for about half of the exchangeable classes of the expression.

@@ -278,4 +278,3 @@ def mixed_precision() -> bool:
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-

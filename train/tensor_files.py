@@ -57,7 +57,9 @@ class TensorFilesIO(CheckpointIO):
             save_file(tensors, folder / TENSORS)
             (folder / TREE).write_text(json.dumps(tree))
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
         """Read the folder ``path``; tensors on the CPU."""
         tree = json.loads((Path(path) / TREE).read_text())
         return unflatten(tree, load_file(Path(path) / TENSORS))
@@ -68,4 +70,3 @@ class TensorFilesIO(CheckpointIO):
         for name in (TENSORS, TREE):
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
-
