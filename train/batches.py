@@ -1,4 +1,4 @@
-"""Batches of fixed shapes, planned ahead: the same seed gives the same batches on every machine and after a resume."""
+"""Batches of fixed shapes, planned ahead: one seed gives the same batches on every machine and after a resume."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
