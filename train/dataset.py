@@ -10,8 +10,8 @@ import io
 import json
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -68,13 +68,13 @@ class Expression:
     symbols_match: bool | None = None
 
 
-def write_dataset(path: Path | str, expressions: Iterable[Expression], report: Mapping[str, Any]) -> int:
+def write_dataset(path: Path | str, expressions: Iterable[Expression], report: Any) -> int:
     """Write a dataset folder; an older dataset at ``path`` is replaced when the new one is complete.
 
     Args:
         path: the folder. Must not exist, be empty, or hold a dataset.
         expressions: consumed one batch at a time, so they need not fit in memory. May fill in ``report`` as it goes.
-        report: anything JSON can hold; read after the last expression.
+        report: a dataclass, or a mapping that JSON can hold; read after the last expression.
 
     Returns:
         the number of expressions written.
@@ -89,7 +89,8 @@ def write_dataset(path: Path | str, expressions: Iterable[Expression], report: M
     folder.mkdir()
     try:
         count = _write_arrow(folder / ARROW_FILE, iter(expressions))
-        about = {"format_version": FORMAT_VERSION, "count": count, "report": dict(report)}
+        plain = asdict(report) if is_dataclass(report) and not isinstance(report, type) else dict(report)
+        about = {"format_version": FORMAT_VERSION, "count": count, "report": plain}
         (folder / JSON_FILE).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         _replace_folder(folder, target)
     finally:
