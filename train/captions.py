@@ -46,7 +46,9 @@ def read_captions(path: Path) -> dict[str, Caption]:
         if not (tab and name and label):
             raise DataError(f"{where}: expected 'id TAB label', found {line.strip()[:60]!r}")
         if name in captions:
-            raise DataError(f"{where}: {name} has a caption already, in line {captions[name].where.rpartition(':')[2]}")
+            raise DataError(
+                f"{where}: {name} has a caption already, in line {captions[name].where.rpartition(':')[2]}"
+            )
         captions[name] = Caption(label, where)
     if not captions:
         raise DataError(f"{path}: holds no captions; expected lines of 'id TAB label'")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from hmerctl.runtime.errors import DataError, HmerError
 from hmerctl.runtime.inkml import read_inkml
-from hmerctl.runtime.picture import rasterise_picture
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.archives import SourceFile, read_files
 from hmerctl.train.captions import Caption, read_captions
@@ -53,7 +52,8 @@ class Report:
         captions: the caption file, or None if labels come from the truth annotations.
         read: files (of a merge: expressions) looked at.
         written: expressions in the dataset.
-        repaired: ids by what was repaired in them: keys of ``Ink.notes``, and repairs of the truth.
+        repaired: ids by what was repaired in them: keys of ``Ink.notes``, and repairs of the truth; files that were
+            skipped for their label afterwards are among them.
         skipped: what was read and not written.
         other_files: number of files passed over for their suffix, by suffix.
         captions_without_file: ids that only the caption file has.
@@ -92,7 +92,7 @@ class Report:
             self.long_labels[expression.id] = len(expression.tokens)
 
 
-class _Unusable(Exception):
+class _UnusableError(Exception):
     """One file cannot become an expression: reason, detail."""
 
 
@@ -110,25 +110,25 @@ class _Labels:
             tokens = self._from_truth(name, truth) if self.captions is None else self._from_caption(name)
         except LatexError as error:
             where = f"truth {truth!r}" if self.captions is None else self.captions[name].where
-            raise _Unusable("bad-label", f"{where}: {error}") from error
+            raise _UnusableError("bad-label", f"{where}: {error}") from error
         if not tokens:
-            raise _Unusable("bad-label", "the label is empty")
+            raise _UnusableError("bad-label", "the label is empty")
         unknown = sorted({t for t in tokens if t not in self.vocabulary.ids})
         if unknown:
             counts = self.report.unknown_tokens
             counts.update({t: counts.get(t, 0) + 1 for t in unknown})
-            raise _Unusable("unknown-token", f"not in the vocabulary: {' '.join(unknown)}")
+            raise _UnusableError("unknown-token", f"not in the vocabulary: {' '.join(unknown)}")
         return tokens
 
     def _from_caption(self, name: str) -> tuple[str, ...]:
         assert self.captions is not None
         if name not in self.captions:
-            raise _Unusable("no-caption", f"{self.report.captions} has no line for it")
+            raise _UnusableError("no-caption", f"{self.report.captions} has no line for it")
         return normalise(self.captions[name].text)
 
     def _from_truth(self, name: str, truth: str | None) -> tuple[str, ...]:
         if truth is None:
-            raise _Unusable("no-truth", "the file has no truth annotation; give --captions")
+            raise _UnusableError("no-truth", "the file has no truth annotation; give --captions")
         tokens, repairs = normalise_truth(truth)
         self.report.repair(name, (f"truth: {repair}" for repair in repairs))
         return tokens
@@ -153,8 +153,8 @@ def prepare_ink(
 
     def convert(file: SourceFile, data: bytes) -> Expression:
         ink = read_inkml(data, file.stem)
-        tokens = labels.find(file.stem, ink.truth)
         report.repair(file.stem, ink.notes)
+        tokens = labels.find(file.stem, ink.truth)
         ink, match = name_symbols(ink, tokens)
         return Expression(file.stem, tokens, ink, symbols_match=match)
 
@@ -166,13 +166,15 @@ def prepare_pictures(
     source: Path, captions: Path, out: Path, vocabulary: Vocabulary = CROHME, watch: Watch = iter
 ) -> Report:
     """Make a dataset of pictures; each is stored as its normalised raster. Arguments and errors as for inks."""
+    from hmerctl.runtime.picture import rasterise_picture
+
     report, labels = _start(source, captions, out, vocabulary)
 
     def convert(file: SourceFile, data: bytes) -> Expression:
         tokens = labels.find(file.stem, None)
         raster = rasterise_picture(data)
         if raster.blank:
-            raise _Unusable("blank-picture", raster.blank)
+            raise _UnusableError("blank-picture", raster.blank)
         return Expression(file.stem, tokens, raster=raster)
 
     files = watch(read_files(source, PICTURE_SUFFIXES))
@@ -228,9 +230,9 @@ def _expressions(
         seen.add(file.stem)
         try:
             if file.data is None:
-                raise _Unusable("refused", f"{file.name}: {file.refused}")
+                raise _UnusableError("refused", f"{file.name}: {file.refused}")
             expression = convert(file, file.data)
-        except _Unusable as error:
+        except _UnusableError as error:
             report.skip(file.stem, *error.args)
         except HmerError as error:
             report.skip(file.stem, "unreadable", error)
@@ -240,31 +242,27 @@ def _expressions(
 
 
 def _write(out: Path, expressions: Iterator[Expression], labels: _Labels) -> Report:
-    """Write the dataset; an error leaves whatever was at ``out``."""
+    """Write the dataset and its report; an error leaves whatever was at ``out``."""
     report = labels.report
-
-    def checked() -> Iterator[Expression]:
-        yield from expressions
-        if not report.read:
-            raise DataError(f"{report.sources[0]}: nothing to read: holds no such files ({_others(report)})")
-        if not report.written:
-            first = report.skipped[0]
-            raise DataError(
-                f"{report.sources[0]}: none of {report.read} files could be used; {first.id}: {first.detail}"
-            )
-        found = {s.id for s in report.skipped}
-        report.captions_without_file = [n for n in labels.captions or () if n not in written and n not in found]
-
     written: set[str] = set()
 
-    def noted() -> Iterator[Expression]:
-        for expression in checked():
+    def watched() -> Iterator[Expression]:
+        for expression in expressions:
             written.add(expression.id)
             yield expression
+        known = written | {item.id for item in report.skipped}
+        report.captions_without_file = [name for name in labels.captions or () if name not in known]
+        if not report.read:
+            raise DataError(f"{report.sources[0]}: nothing to read; other files: {_others(report)}")
+        if not written:
+            first = report.skipped[0]
+            raise DataError(
+                f"{report.sources[0]}: not one of {report.read} files is usable; {first.id}: {first.detail}"
+            )
 
-    write_dataset(out, noted(), report)
+    write_dataset(out, watched(), report)
     return report
 
 
 def _others(report: Report) -> str:
-    return ", ".join(f"{count} {suffix}" for suffix, count in sorted(report.other_files.items())) or "it is empty"
+    return ", ".join(f"{count} {suffix}" for suffix, count in sorted(report.other_files.items())) or "none"
