@@ -11,7 +11,7 @@ from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.dataset import ExpressionDataset
 
-PERCENTS = (0, 5, 25, 50, 75, 95, 99, 100)
+PERCENTS = (0, 5, 50, 95, 99, 100)
 
 
 @dataclass(frozen=True)

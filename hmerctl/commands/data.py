@@ -144,12 +144,10 @@ def _some(names: list[str]) -> str:
 
 def _print_statistics(s: "Statistics") -> None:
     print_table(
-        ["expressions", "with ink", "pictures", "with symbol groups", "groups agree with label"],
+        ["expressions", "inks", "pictures", "with symbols", "symbols match"],
         [(s.expressions, s.inks, s.pictures, s.with_symbols, s.symbols_match)],
     )
-    _print_distributions(
-        {"tokens": s.label_lengths, "strokes": s.strokes, "height, px": s.heights, "width, px": s.widths}
-    )
+    _print_distributions({"tokens": s.label_lengths, "strokes": s.strokes, "height": s.heights, "width": s.widths})
     longest = max(s.label_histogram.values(), default=1)
     bars = ((span, n, "█" * round(40 * n / longest)) for span, n in s.label_histogram.items())
     print_table(["tokens", "labels", ""], bars)
@@ -164,7 +162,7 @@ def _print_statistics(s: "Statistics") -> None:
 def _print_distributions(distributions: "dict[str, Distribution]") -> None:
     from hmerctl.train.statistics import PERCENTS
 
-    headers = ["per expression", "counted", "mean", *(f"{p} %" for p in PERCENTS)]
+    headers = ["", "of", "mean", *(f"{p} %" for p in PERCENTS)]
     rows = (
         (name, d.count, f"{d.mean:.1f}", *d.percentiles.values())
         for name, d in distributions.items()
