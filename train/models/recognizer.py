@@ -5,9 +5,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.vocabulary import Vocabulary
-from hmerctl.train.models import contexts, edge, positions, transformer  # noqa: F401  (they register their parts)
+from hmerctl.train.models import (  # noqa: F401  (they register their parts)
+    contexts,
+    edge,
+    learned_positions,
+    transformer,
+)
 from hmerctl.train.models.parts import Decoder, Encoder, build
+from hmerctl.train.models.positions import Position
+from hmerctl.train.models.relative import TakesRelativeBias
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class Recognizer(nn.Module):
     """
 
     encoder: Encoder
+    position: Position
     decoder: Decoder
 
     def __init__(self, config: ModelConfig, vocabulary: Vocabulary) -> None:
@@ -36,9 +45,19 @@ class Recognizer(nn.Module):
         self.config, self.vocabulary = config, vocabulary
         self.encoder = build("encoder", config.encoder)  # type: ignore[assignment]
         channels = self.encoder.channels
-        self.position = build("position", config.position, channels=channels)
+        self.position = build("position", config.position, channels=channels)  # type: ignore[assignment]
         self.context = build("context", config.context, channels=channels)
         self.decoder = build("decoder", config.decoder, channels=channels, vocabulary=len(vocabulary))  # type: ignore[assignment]
+        if self.position.reach:
+            self._add_relative_bias(self.position.reach)
+
+    def _add_relative_bias(self, reach: tuple[int, int]) -> None:
+        """Give the attention of context and decoder the bias that the position encoding asks for."""
+        takers = [part for part in (self.context, self.decoder) if isinstance(part, TakesRelativeBias)]
+        if not takers:
+            raise ConfigError('[model.position] name = "relative" needs an attention context or decoder to act on')
+        for part in takers:
+            part.add_relative_bias(reach)
 
     def features(self, raster: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """Encoder output (batch, channels, rows, columns) and mask (batch, 1, rows, columns)."""
@@ -46,6 +65,9 @@ class Recognizer(nn.Module):
 
     def remember(self, features: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Position encoding, context, and what the decoder needs of the picture."""
+        if self.position.on == "keys":
+            values = self.context(features, mask)
+            return self.decoder.memory(values, self.position(values, mask), mask)
         positioned = self.context(self.position(features, mask), mask)
         return self.decoder.memory(positioned, positioned, mask)
 
