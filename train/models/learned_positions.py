@@ -114,7 +114,7 @@ class SumPosition(Position):
     def __init__(self, config: SumConfig, channels: int) -> None:
         super().__init__(config)
         self.parts = nn.ModuleList(build("position", part, channels=channels) for part in config.parts)
-        self.reach = next((part.reach for part in self.parts if part.reach), None)  # type: ignore[assignment]
+        self.reach = next((part.reach for part in self.parts if part.reach), None)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """See ``Position.forward``."""

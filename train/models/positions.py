@@ -42,7 +42,8 @@ def rotation(distance: float, channels: int, model_channels: int, scale: float =
         float64 (channels / 2, 2, 2), one rotation ``[[cos, sin], [-sin, cos]]`` for each pair of channels.
     """
     # With positions = [distance], the pairs of the encoding itself are sin and cos of the angles.
-    sin, cos = sinusoid(torch.tensor([distance]), channels, model_channels, scale).view(-1, 2).unbind(1)
+    place = torch.tensor([distance], dtype=torch.float64)
+    sin, cos = sinusoid(place, channels, model_channels, scale).view(-1, 2).unbind(1)
     return torch.stack([torch.stack([cos, sin], 1), torch.stack([-sin, cos], 1)], 1)
 
 

@@ -43,11 +43,11 @@ class Recognizer(nn.Module):
     def __init__(self, config: ModelConfig, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        self.encoder = build("encoder", config.encoder)  # type: ignore[assignment]
+        self.encoder = build("encoder", config.encoder)
         channels = self.encoder.channels
-        self.position = build("position", config.position, channels=channels)  # type: ignore[assignment]
+        self.position = build("position", config.position, channels=channels)
         self.context = build("context", config.context, channels=channels)
-        self.decoder = build("decoder", config.decoder, channels=channels, vocabulary=len(vocabulary))  # type: ignore[assignment]
+        self.decoder = build("decoder", config.decoder, channels=channels, vocabulary=len(vocabulary))
         if self.position.reach:
             self._add_relative_bias(self.position.reach)
 

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hmerctl.runtime.errors import ConfigError
 from hmerctl.train.models.parts import MASKED, MAX_STEPS, Decoder, StateSpec, register
 from hmerctl.train.models.positions import sinusoid
+from hmerctl.train.models.relative import Reach, RelativeBias
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,21 @@ class TransformerDecoder(Decoder):
         table = sinusoid(torch.arange(MAX_STEPS), config.width, config.width).float()
         self.register_buffer("positions", table, persistent=False)
         self.register_buffer("time", torch.arange(MAX_STEPS, dtype=torch.int32), persistent=False)
+        self.relative: nn.ModuleList | None = None
+
+    def add_relative_bias(self, reach: Reach) -> None:
+        """Let every layer but the first see cells from where the first layer looked the step before.
+
+        Raises:
+            ConfigError: a decoder of one layer.
+        """
+        if self.config.layers < 2:
+            raise ConfigError('[model.position] name = "relative" needs a transformer decoder of at least 2 layers')
+        self.relative = nn.ModuleList(RelativeBias(self.config.heads, reach) for _ in range(self.config.layers - 1))
 
     def state_spec(self) -> tuple[StateSpec, ...]:
-        """Per layer the self-attention cache; with refinement the attention spent so far."""
+        """Per layer the self-attention cache; with refinement the attention spent so far; with a relative bias the
+        centre of the last step's attention (row and column, cells)."""
         c = self.config
         cache: tuple[int | str, ...] = ("beam", c.heads, "time", c.width // c.heads)
         specs = [
@@ -115,6 +129,8 @@ class TransformerDecoder(Decoder):
         if c.refinement:
             spent: tuple[int | str, ...] = ("beam", 2 * c.heads, "rows", "columns")
             specs += [StateSpec(f"spent_{i}", spent, "replace") for i in range(1, c.layers)]
+        if self.relative is not None:
+            specs.append(StateSpec("centre", ("beam", 2), "replace"))
         return tuple(specs)
 
     def memory(self, features: Tensor, positioned: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -134,14 +150,19 @@ class TransformerDecoder(Decoder):
         time = tokens.shape[1]
         x = self.dropout(self.embed(tokens) * self.config.width**0.5 + self.positions[:time])
         below: Tensor | None = None
+        looked: Tensor | None = None
         for i, layer in enumerate(self.layers):
             query, key, value = layer.self_qkv(layer.self_norm(x)).chunk(3, dim=2)
             mixed = F.scaled_dot_product_attention(*map(layer.split, (query, key, value)), is_causal=True)
             x = x + layer.dropout(layer.self_out(mixed.transpose(1, 2).flatten(2)))
             query = layer.split(layer.cross_query(layer.cross_norm(x)))
             keys, values, mask = memory[f"keys_{i}"], memory[f"values_{i}"], memory["memory_mask"]
-            if self.config.refinement:
-                mixed, below = self._refined_attention(layer, query, keys, values, mask, below)
+            if self.config.refinement or self.relative is not None:
+                bias = None if looked is None else self._seen_from(i, looked, mask)
+                mixed, below = self._explicit_attention(layer, query, keys, values, mask, bias, below)
+                if self.relative is not None and i == 0:
+                    centre = self.relative[0].centre(below.mean(1), *mask.shape[2:])  # type: ignore[operator]
+                    looked = F.pad(centre[:, :-1], (0, 0, 1, 0))
             else:
                 bias = mask.flatten(2)[:, None].to(query.dtype)
                 mixed = F.scaled_dot_product_attention(query, keys.transpose(2, 3), values, attn_mask=bias)
@@ -149,17 +170,31 @@ class TransformerDecoder(Decoder):
             x = layer.feed_forward(x)
         return self.output(self.final_norm(x))
 
+    def _seen_from(self, i: int, centre: Tensor, mask: Tensor) -> Tensor:
+        """Relative bias of layer i >= 1 as seen from centre (batch, time, 2): (batch, heads, time, cells)."""
+        assert self.relative is not None
+        bias = self.relative[i - 1].around(centre.flatten(0, 1), *mask.shape[2:])  # type: ignore[operator]
+        return bias.unflatten(0, centre.shape[:2]).transpose(1, 2)
+
     @staticmethod
-    def _refined_attention(
-        layer: DecoderLayer, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, below: Tensor | None
+    def _explicit_attention(
+        layer: DecoderLayer,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        bias: Tensor | None,
+        below: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Cross-attention of all steps at once, with refinement where the layer has it.
+        """Cross-attention of all steps at once, with bias on the scores and refinement where the layer has them.
 
         ``below`` is the attention of the layer below (batch, heads, time, cells). Returns the mixed values and
         this layer's attention.
         """
         batch, heads, time, _ = query.shape
         scores = (query @ keys).float() * layer.scale + mask.flatten(2)[:, None]
+        if bias is not None:
+            scores = scores + bias
         attention = scores.softmax(3)
         if layer.refinement is not None:
             assert below is not None
@@ -197,7 +232,13 @@ class TransformerDecoder(Decoder):
             # (pictures, heads, beams of a picture, head width) @ (pictures, heads, head width, cells).
             query = layer.cross_query(layer.cross_norm(x)).reshape(pictures, -1, c.heads, c.width // c.heads)
             scores = query.transpose(1, 2) @ memory[f"keys_{i}"] * layer.scale + mask
+            if self.relative is not None and i > 0:
+                centre = state["centre"].reshape(pictures, -1, 2)
+                scores = scores + self._seen_from(i, centre, memory["memory_mask"])
             attention = scores.softmax(3)
+            if self.relative is not None and i == 0:
+                looked = self.relative[0].centre(attention.mean(1), *memory["memory_mask"].shape[2:])  # type: ignore[operator]
+                following["centre"] = looked.flatten(0, 1)
             if layer.refinement is not None:
                 spent = state[f"spent_{i}"]
                 both = torch.cat([attention, below], dim=1).transpose(1, 2)
