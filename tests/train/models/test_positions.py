@@ -185,8 +185,8 @@ def test_a_dynamic_gate_depends_on_the_content() -> None:
     part = build("position", {"name": "dynamic"}, channels=CHANNELS)
     x, mask = torch.randn(1, CHANNELS, 4, 4), torch.ones(1, 1, 4, 4)
     torch.nn.init.normal_(part.gate.weight)
-    gate = (part(x, mask) - x) / part.table(4, 4)
-    assert gate.min() > 0 and gate.max() < 1 and gate.std() > 0.1
+    gate = ((part(x, mask) - x) / part.table(4, 4))[0, 1::2]  # the cosines, which are far from zero here
+    assert gate.min() > 0 and gate.max() < 1 + 1e-5 and gate.std() > 0.1
 
 
 def test_a_position_convolution_sees_the_border_and_is_relative_inside() -> None:
