@@ -17,15 +17,15 @@ SCHEMA_VERSION = "1.0"
 """major.minor; the major part is raised when an older runtime could no longer read the bundle rightly."""
 
 
-def _inside(path: str) -> str:
-    """A path that cannot leave the bundle on any system, or ValueError."""
+def safe_path(path: str) -> str:
+    """Return a path that cannot leave a bundle on any system; ValueError for any other."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\\" in path or ":" in path or "\0" in path:
         raise ValueError(f"path {path!r} leaves the bundle; only plain relative paths with / are allowed")
     return path
 
 
-BundlePath = Annotated[str, Field(min_length=1, max_length=240), AfterValidator(_inside)]
+BundlePath = Annotated[str, Field(min_length=1, max_length=240), AfterValidator(safe_path)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
