@@ -19,8 +19,12 @@ class Caption:
     where: str
 
 
-def read_captions(path: Path) -> dict[str, Caption]:
+def read_captions(path: Path, empty_labels: bool = False) -> dict[str, Caption]:
     """Read a caption file: UTF-8 with or without BOM, LF or CRLF; empty lines are passed over.
+
+    Args:
+        path: the file.
+        empty_labels: a label may be empty, as the output of a recogniser may; otherwise that is an error.
 
     Returns:
         Captions by id, in the order of the file.
@@ -34,8 +38,8 @@ def read_captions(path: Path) -> dict[str, Caption]:
     except OSError as error:
         raise DataError(f"{path}: cannot read captions ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}:{line}: not UTF-8; save the captions as UTF-8") from error
+        bad = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}:{bad}: not UTF-8; save the captions as UTF-8") from error
     captions: dict[str, Caption] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -43,7 +47,7 @@ def read_captions(path: Path) -> dict[str, Caption]:
         where = f"{path}:{number}"
         name, tab, label = line.partition("\t")
         name, label = name.strip(), label.strip()
-        if not (tab and name and label):
+        if not (tab and name and (label or empty_labels)):
             raise DataError(f"{where}: expected 'id TAB label', found {line.strip()[:60]!r}")
         if name in captions:
             raise DataError(

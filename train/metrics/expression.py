@@ -72,7 +72,7 @@ class ScoredExpression:
             ("root", "\\sqrt" in held),
             ("big operator", held & (LIMITS | {"\\int"})),
         )
-        return (*(name for name, present in kinds if present), f"depth {depth}" if depth < 3 else "depth 3 and more")
+        return (*(name for name, present in kinds if present), f"depth {depth}" if depth < 3 else "depth 3+")
 
 
 def score_expression(name: str, target: Sequence[str], predicted: Sequence[str] | None) -> ScoredExpression:

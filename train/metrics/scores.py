@@ -226,7 +226,7 @@ def _by_length(scored: Sequence[ScoredExpression]) -> tuple[GroupScore, ...]:
     for low, high in LENGTHS:
         members = [item for item in scored if low <= len(item.target) and (high is None or len(item.target) <= high)]
         if members:
-            groups.append(_group(f"{low}-{high}" if high else f"{low} and more", members))
+            groups.append(_group(f"{low}-{high}" if high else f"{low}+", members))
     return tuple(groups)
 
 

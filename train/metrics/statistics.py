@@ -64,7 +64,7 @@ def compare(
 
     McNemar's exact test asks how likely the split of the expressions on which the outputs disagree is if both were
     equally good (binomial, p = 1/2). The bootstrap draws expressions with replacement; its p is twice the smaller
-    share of samples in which the difference is not above (not below) zero.
+    share of samples in which the difference is not above (not below) zero, the outputs themselves being one of them.
 
     Raises:
         ValueError: the two do not cover the same number of expressions, or none.
@@ -87,7 +87,7 @@ def compare(
         difference=float(differences.mean()),
         interval=bootstrap_interval(differences, level, resamples, seed),
         p_mcnemar=float(binomtest(only_first, disagreements, 0.5).pvalue) if disagreements else 1.0,
-        p_bootstrap=min(1.0, 2 * float(min((means <= 0).mean(), (means >= 0).mean()))),
+        p_bootstrap=min(1.0, 2 * (1 + int(min((means <= 0).sum(), (means >= 0).sum()))) / (1 + resamples)),
     )
 
 
