@@ -29,6 +29,8 @@ BLOCK = 16
 """Terms that one tensor-core instruction adds before the sum is stored (the K of an m16n8k16 MMA)."""
 
 FLOAT16_MAX = 65504.0
+FLOAT16_LIMIT = 65520.0
+"""From here on the nearest float16 is infinity."""
 
 
 class EvaluationError(HmerError):
@@ -82,8 +84,8 @@ class Evaluator:
 
     Attributes:
         overflows: of the last ``run``.
-        peaks: largest absolute finite value seen in each float16 tensor, over all runs; its distance to 65504 is
-            the headroom of the graph.
+        peaks: largest absolute value, before rounding, of each float16 result that fitted, over all runs; its
+            distance to 65504 is the headroom of the graph.
     """
 
     def __init__(self, model: onnx.ModelProto | Path | str, accumulate: Literal["single", "half"] = "single") -> None:
@@ -99,6 +101,7 @@ class Evaluator:
         self.peaks: dict[str, float] = {}
         graph = model.graph
         self._constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+        self._wide = {name: widen(x) for name, x in self._constants.items() if x.dtype == np.float16}
         self._inputs = {i.name: i for i in graph.input if i.name not in self._constants}
         self.outputs = tuple(o.name for o in graph.output)
         unknown = sorted({n.op_type for n in graph.node if n.domain or n.op_type not in ARITHMETIC | MOVEMENT})
@@ -154,26 +157,29 @@ class Evaluator:
             if dtype != np.float16:
                 result = np.asarray(ARITHMETIC[node.op](node.attributes, *inputs))
                 return (result if dtype is None else result.astype(dtype, copy=False),)
-            wide = [None if x is None else widen(x) for x in inputs]
+            wide = [
+                self._wide[name] if name in self._wide else None if x is None else widen(x)
+                for name, x in zip(node.inputs, inputs, strict=True)
+            ]
             if self.accumulate == "half" and node.op in _BLOCKED:
                 result = _BLOCKED[node.op](node.attributes, *wide)
             else:
                 result = ARITHMETIC[node.op](node.attributes, *wide)
-            rounded = narrow(np.asarray(result))
-            self._watch(node, inputs, np.asarray(result), rounded)
+            exact = np.asarray(result, np.float32)
+            rounded = narrow(exact)
+            self._watch(node, inputs, exact, rounded)
             return (rounded,)
         except (NotImplementedError, IndexError, KeyError, ValueError, RuntimeError) as error:
             raise EvaluationError(f"{node.op} {node.name!r}: {error}") from error
 
     def _watch(self, node: _Node, inputs: list[Array | None], exact: Array, rounded: Array) -> None:
-        finite = np.isfinite(rounded)
         name = node.outputs[0]
-        if finite.all():
-            peak = float(np.abs(rounded).max(initial=0))
+        peak = float(tensor(exact).abs().max()) if exact.size else 0.0
+        if peak < FLOAT16_LIMIT:
             self.peaks[name] = max(self.peaks.get(name, 0.0), peak)
         elif all(x is None or np.isfinite(x).all() for x in inputs):
-            peak = float(np.abs(np.nan_to_num(exact, nan=np.inf)).max())
-            self.overflows.append(Overflow(node.name, node.op, name, peak, int((~finite).sum())))
+            count = int((~np.isfinite(rounded)).sum())
+            self.overflows.append(Overflow(node.name, node.op, name, peak, count))
 
 
 def _schedule(graph: onnx.GraphProto, keep: set[str]) -> list[_Node]:
