@@ -191,9 +191,12 @@ def lowest_snr(reference: Sequence[Feeds], other: Sequence[Feeds]) -> float:
     return worst
 
 
+_ELEMENTWISE = ("Relu", "Mul", "Add")
+_CARRIERS = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Concat", "Pad", "MaxPool")
+
+
 def _op_types(options: QuantizeOptions) -> list[str]:
-    between = ["Relu", "Mul", "Add"] if options.layout == "chain" else []
-    return ["Conv", "Gemm", "MatMul", *between]
+    return ["Conv", "Gemm", "MatMul", *(_ELEMENTWISE if options.layout == "chain" else ())]
 
 
 def _left_alone(model: onnx.ModelProto, options: QuantizeOptions) -> set[str]:
@@ -209,9 +212,10 @@ def _left_alone(model: onnx.ModelProto, options: QuantizeOptions) -> set[str]:
         for node in reversed(model.graph.node):
             following = [r for name in node.output for r in readers.get(name, [])]
             leads[node.name] = any(
-                r.name in candidates or (r.op_type in ("Relu", "Mul", "Add") and leads[r.name]) for r in following
+                r.name in candidates or (r.op_type in (*_ELEMENTWISE, *_CARRIERS) and leads[r.name])
+                for r in following
             )
-        alone |= {n.name for n in model.graph.node if n.op_type in ("Relu", "Mul", "Add") and not leads[n.name]}
+        alone |= {n.name for n in model.graph.node if n.op_type in _ELEMENTWISE and not leads[n.name]}
     return alone
 
 
