@@ -1,0 +1,98 @@
+"""PyTorch behind the interface that devices use: what every other engine is compared with."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmerctl.runtime.buckets import Bucket, pad
+from hmerctl.runtime.engine import Memory
+from hmerctl.train.decoding import advance, greedy, zero_state
+from hmerctl.train.models.parts import MAX_STEPS
+from hmerctl.train.models.recognizer import Recognizer
+
+BATCH_PIXELS = 1_000_000
+"""Padded pixels of a batch that ``greedy_ids`` encodes at once."""
+
+
+class TorchEngine:
+    """See ``hmerctl.runtime.engine.Engine``; fp32 on the CPU.
+
+    Args:
+        model: put into evaluation mode.
+    """
+
+    def __init__(self, model: Recognizer) -> None:
+        self.model = model.eval()
+        self.name = f"PyTorch {torch.__version__} CPU"
+        self.threads = {"encoder": torch.get_num_threads(), "step": torch.get_num_threads()}
+
+    @torch.no_grad()
+    def encode(self, raster: np.ndarray, size: np.ndarray) -> Memory:
+        """See ``Engine.encode``; any batch."""
+        memory = self.model.encode(torch.from_numpy(raster), torch.from_numpy(size))
+        return {name: tensor.numpy() for name, tensor in memory.items()}
+
+    def start(self, memory: Memory, beams: int) -> "TorchSession":
+        """See ``Engine.start``."""
+        return TorchSession(self.model, memory, beams)
+
+
+class TorchSession:
+    """See ``hmerctl.runtime.engine.StepSession``."""
+
+    def __init__(self, model: Recognizer, memory: Memory, beams: int) -> None:
+        self._decoder = model.decoder
+        self._memory = {name: torch.from_numpy(value) for name, value in memory.items()}
+        mask = self._memory["memory_mask"]
+        rows, columns = mask.shape[-2:]
+        self._state = zero_state(model.decoder, beams, rows, columns, MAX_STEPS, mask)
+        self._position = 0
+
+    @torch.no_grad()
+    def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """See ``StepSession.step``."""
+        rows = (
+            torch.arange(len(tokens)) if parents is None or not self._position else torch.from_numpy(parents).long()
+        )
+        self._state = {name: tensor[rows] for name, tensor in self._state.items()}
+        position = torch.tensor([self._position], dtype=torch.int32)
+        log_probs, outputs, attention = self._decoder.step(
+            self._memory, torch.from_numpy(tokens), position, self._state
+        )
+        advance(self._decoder, self._state, outputs, self._position)
+        self._position += 1
+        return log_probs.numpy(), attention.numpy()
+
+
+def greedy_ids(model: Recognizer, rasters: Sequence[np.ndarray], bucket: Bucket) -> list[list[int]]:
+    """Greedy tokens of rasters of one bucket, decoded in batches.
+
+    Args:
+        rasters: uint8 (height, width) each, at most as large as ``bucket``.
+
+    Returns:
+        token ids without sos and eos, as many lists as rasters.
+    """
+    count = max(1, BATCH_PIXELS // (bucket.height * bucket.width))
+    ids: list[list[int]] = []
+    for begin in range(0, len(rasters), count):
+        padded = [pad(pixels, bucket) for pixels in rasters[begin : begin + count]]
+        raster = torch.from_numpy(np.concatenate([raster for raster, _ in padded]))
+        size = torch.from_numpy(np.concatenate([size for _, size in padded]))
+        ids += greedy(model, raster, size)
+    return ids
+
+
+@torch.no_grad()
+def margin(model: Recognizer, pixels: np.ndarray, bucket: Bucket, prefix: Sequence[int]) -> float:
+    """How far the most probable next token is ahead of the second, in log-probability.
+
+    Args:
+        prefix: token ids from sos on.
+    """
+    raster, size = map(torch.from_numpy, pad(pixels, bucket))
+    logits: Tensor = model(raster, size, torch.tensor([list(prefix)]))[0, -1]
+    first, second = logits.log_softmax(0).topk(2).values.tolist()
+    return first - second

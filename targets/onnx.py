@@ -1,0 +1,81 @@
+"""Target ``onnx``: two dynamic ONNX graphs in fp32, for onnxruntime on any CPU and as the base of other targets."""
+
+import importlib.metadata
+from pathlib import Path
+from typing import ClassVar
+
+import onnx
+
+from hmerctl.export.graphs import take_apart
+from hmerctl.export.metadata import component, decoder_info, graph_metadata
+from hmerctl.export.onnx import OPSET, to_onnx
+from hmerctl.export.parity.graphs import PORTABLE, check_onnx_bundle
+from hmerctl.export.parity.report import Finding
+from hmerctl.export.source import Source
+from hmerctl.runtime.bundle import Bundle
+from hmerctl.runtime.engine import Engine
+from hmerctl.runtime.manifest import Component
+from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target
+
+
+class Onnx(Target):
+    """See the module. One encoder serves every bucket: see docs/decisions.md for the measurement."""
+
+    name: ClassVar[str] = "onnx"
+    summary: ClassVar[str] = "ONNX graphs for onnxruntime on any CPU"
+    precisions: ClassVar[tuple[str, ...]] = ("fp32",)
+
+    def requirements(self) -> list[Requirement]:
+        """See ``Target``."""
+        return [
+            package("torch", "build", "pip install 'hmerctl[export]'"),
+            package("onnx", "build", "pip install 'hmerctl[export]'"),
+            package("onnxscript", "build", "pip install 'hmerctl[export]'"),
+            package("onnxruntime", "run", "pip install hmerctl"),
+        ]
+
+    def plan(self, source: Source, precision: str) -> Plan:
+        """See ``Target``."""
+        return Plan(
+            target=self.name,
+            precision=precision,
+            components=tuple(
+                PlannedComponent(name=role, role=role, format="onnx", file=f"{role}.onnx")
+                for role in ("encoder", "step")
+            ),
+            opset=OPSET,
+            minimum_runtime={"onnxruntime": "1.18"},
+            notes=("one encoder graph for every bucket and batch, one step graph for every bucket and beam width",),
+        )
+
+    def build(self, source: Source, plan: Plan, folder: Path) -> tuple[Component, ...]:
+        """See ``Target``."""
+        graphs = {graph.role: graph for graph in take_apart(source.model)}
+        decoder = decoder_info(source.model, tuple(spec.name for spec in graphs["encoder"].outputs))
+        components = []
+        for planned in plan.components:
+            graph = graphs[planned.role]  # type: ignore[index]
+            info = source.info
+            metadata = graph_metadata(graph.role, info.name, decoder, info.vocabulary, info.raster)
+            onnx.save(to_onnx(graph, planned.sizes, metadata), folder / planned.file)
+            components.append(component(graph, planned.name, planned.format, planned.file))
+        return tuple(components)
+
+    def check(self, bundle: Bundle) -> list[Finding]:
+        """See ``Target``."""
+        return check_onnx_bundle(bundle, PORTABLE)
+
+    def load(self, bundle: Bundle) -> Engine:
+        """See ``Target``."""
+        from hmerctl.runtime.engines.onnx import OnnxEngine
+
+        return OnnxEngine(bundle)
+
+
+def package(name: str, needed_for: str, how: str) -> Requirement:
+    """A requirement that is a Python distribution."""
+    try:
+        found: str | None = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        found = None
+    return Requirement(name, needed_for, found, how)
