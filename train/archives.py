@@ -7,13 +7,15 @@ are refused, sizes are limited before anything is read, and a damaged archive is
 import bz2
 import gzip
 import lzma
+import os
+import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Any
 
 from hmerctl.runtime.errors import DataError
 
@@ -29,8 +31,12 @@ MAX_MEMBERS = 5_000_000
 _HEADER_BYTES = 1 << 20
 """What an archive may spend between two files: tar's long names and extended attributes."""
 
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
-_OPENERS = {"xz": lzma.open, "gz": gzip.open, "bz2": bz2.open}
+# What the standard library raises about damaged archives, besides the errors meant for it.
+_DAMAGE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, ValueError, NotImplementedError),
+)
+_OPENERS: dict[str, Callable[..., Any]] = {"xz": lzma.open, "gz": gzip.open, "bz2": bz2.open, "tar": open}
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def _is_wanted(name: str, suffixes: frozenset[str]) -> bool:
 def _objection(name: str, size: int) -> str | None:
     """Why a member may not be read, judging by its name and its declared size."""
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+    if path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts[:1]):
         return "its path leads out of the archive"
     if size > MAX_FILE_BYTES:
         return f"{size} bytes, more than {MAX_FILE_BYTES}"
@@ -116,23 +122,37 @@ def _objection(name: str, size: int) -> str | None:
 
 
 def _folder(folder: Path, suffixes: frozenset[str]) -> Iterator[SourceFile]:
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(_walk(folder)):
         name = path.relative_to(folder).as_posix()
         if path.is_dir():
-            continue
-        if not _is_wanted(name, suffixes):
+            yield _named(name, refused="is a link to a folder; name that folder itself")
+        elif not _is_wanted(name, suffixes):
             yield _named(name)
-            continue
-        try:
-            size = path.stat().st_size if path.is_file() else None
-            if size is None:
-                yield _named(name, refused="is not a regular file")
-            elif size > MAX_FILE_BYTES:
-                yield _named(name, refused=f"{size} bytes, more than {MAX_FILE_BYTES}")
-            else:
-                yield _named(name, path.read_bytes())
-        except OSError as error:
-            yield _named(name, refused=error.strerror or str(error))
+        else:
+            yield _open(path, name)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Everything in a folder and its sub-folders except these; links to folders are not followed, they may loop."""
+
+    def give_up(error: OSError) -> None:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+    for here, folders, files in os.walk(folder, onerror=give_up):
+        yield from (Path(here, name) for name in files)
+        yield from (path for name in folders if (path := Path(here, name)).is_symlink())
+
+
+def _open(path: Path, name: str) -> SourceFile:
+    try:
+        if not path.is_file():
+            return _named(name, refused="is not a regular file")
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            return _named(name, refused=f"{size} bytes, more than {MAX_FILE_BYTES}")
+        return _named(name, path.read_bytes())
+    except OSError as error:
+        return _named(name, refused=error.strerror or str(error))
 
 
 def _zip(source: Path, suffixes: frozenset[str]) -> Iterator[SourceFile]:
@@ -142,7 +162,7 @@ def _zip(source: Path, suffixes: frozenset[str]) -> Iterator[SourceFile]:
         if total > MAX_TOTAL_BYTES:
             raise DataError(f"{source}: unpacks to {total} bytes, more than {MAX_TOTAL_BYTES}")
         for member in members:
-            if member.is_dir():
+            if member.filename.endswith("/"):
                 continue
             file_type = member.external_attr >> 16 & 0o170000
             objection = _objection(member.filename, member.file_size)
@@ -155,13 +175,19 @@ def _zip(source: Path, suffixes: frozenset[str]) -> Iterator[SourceFile]:
             elif objection:
                 yield _named(member.filename, refused=objection)
             else:
-                with archive.open(member) as file:  # never gives more than the declared size
-                    yield _named(member.filename, file.read())
+                yield _unzip(archive, member)
+
+
+def _unzip(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> SourceFile:
+    try:
+        with archive.open(member) as file:  # never gives more than the declared size
+            return _named(member.filename, file.read())
+    except NotImplementedError as error:
+        return _named(member.filename, refused=str(error))
 
 
 def _tar(source: Path, suffixes: frozenset[str], kind: str) -> Iterator[SourceFile]:
-    opener = _OPENERS.get(kind)
-    with cast("IO[bytes]", opener(source, "rb") if opener else source.open("rb")) as stream:
+    with _OPENERS[kind](source, "rb") as stream:
         metered = _Metered(stream, source)
         # Forward only: each byte is unpacked once, and nothing is kept.
         with tarfile.open(fileobj=metered, mode="r|") as archive:  # type: ignore[call-overload]

@@ -80,19 +80,20 @@ def write_dataset(path: Path | str, expressions: Iterable[Expression], report: A
         the number of expressions written.
 
     Raises:
-        DataError: ``path`` holds something else, or an id comes twice.
+        DataError: ``path`` holds something else or cannot be written, or an id comes twice.
     """
     target = Path(path)
     check_replaceable(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
     folder = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.partial"
-    folder.mkdir()
     try:
+        folder.mkdir(parents=True)
         count = _write_arrow(folder / ARROW_FILE, iter(expressions))
         plain = asdict(report) if is_dataclass(report) and not isinstance(report, type) else dict(report)
         about = {"format_version": FORMAT_VERSION, "count": count, "report": plain}
         (folder / JSON_FILE).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         _replace_folder(folder, target)
+    except OSError as error:
+        raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return count

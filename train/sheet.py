@@ -2,9 +2,11 @@
 
 import textwrap
 from collections.abc import Iterable
+from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.raster import Raster, rasterise_ink
 from hmerctl.train.dataset import Expression
 
@@ -27,6 +29,23 @@ def contact_sheet(expressions: Iterable[Expression]) -> Image.Image:
             sheet.paste(cell, (_PAD + column * (_CELL + _PAD), top))
         top += height + _PAD
     return sheet
+
+
+def save_sheet(sheet: Image.Image, path: Path) -> None:
+    """Write a sheet as PNG; a reader sees the old file or the whole new one.
+
+    Raises:
+        DataError: the name does not end in .png, or the file cannot be written.
+    """
+    if path.suffix.lower() != ".png":
+        raise DataError(f"{path}: the sheet is a PNG; give it a name that ends so")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(partial, format="PNG")
+        partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _cell(expression: Expression) -> Image.Image:

@@ -8,6 +8,9 @@ import typer
 from hmerctl.commands.common import Group, print_json, print_table, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hmerctl.train.archives import SourceFile
     from hmerctl.train.prepare import Report
     from hmerctl.train.statistics import Distribution, Statistics
 
@@ -47,7 +50,7 @@ def prepare(
         raise typer.BadParameter("pictures need --captions: their labels stand nowhere else")
     from hmerctl.train.prepare import prepare_ink, prepare_pictures
 
-    def watch(files):  # type: ignore[no-untyped-def]
+    def watch(files: "Iterable[SourceFile]") -> "Iterable[SourceFile]":
         return progress(files, "reading")
 
     if images is None:
@@ -74,7 +77,7 @@ def merge(
 @data.command()
 def show(
     dataset: Path = _DATASET,
-    out: Path = typer.Option(Path("sheet.png"), help="Picture to write."),
+    out: Path = typer.Option(Path("sheet.png"), help="PNG to write."),
     count: int = typer.Option(24, min=1, help="How many expressions, drawn at random."),
     seed: int = typer.Option(0, help="Another seed draws other expressions."),
     ids: list[str] | None = typer.Option(None, "--id", help="Draw this expression; may be given several times."),
@@ -84,7 +87,7 @@ def show(
 
     from hmerctl.runtime.errors import DataError
     from hmerctl.train.dataset import ExpressionDataset
-    from hmerctl.train.sheet import contact_sheet
+    from hmerctl.train.sheet import contact_sheet, save_sheet
 
     expressions = ExpressionDataset(dataset)
     if ids:
@@ -95,8 +98,7 @@ def show(
     else:
         chosen = sorted(random.Random(seed).sample(range(len(expressions)), min(count, len(expressions))))
     sheet = contact_sheet(expressions[i] for i in progress(chosen, "drawing", len(chosen)))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(out)
+    save_sheet(sheet, out)
     typer.echo(f"{out}: {len(chosen)} of {len(expressions)} expressions, {sheet.width} x {sheet.height} pixels")
 
 

@@ -1,0 +1,81 @@
+"""``hmerctl data``: the commands as a user runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from hmerctl.cli import app
+
+INKML = """<ink xmlns="http://www.w3.org/2003/InkML"><annotation type="truth">x</annotation>
+<trace id="0">0 0, 30 40</trace></ink>"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["data", *map(str, arguments)])
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    (tmp_path / "ink").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "ink" / f"{name}.inkml").write_text(INKML)
+    (tmp_path / "ink" / "bad.inkml").write_text("")
+    assert run("prepare", "--ink", tmp_path / "ink", "--out", tmp_path / "d").exit_code == 0
+    return tmp_path / "d"
+
+
+def test_prepare_prints_its_report(dataset: Path) -> None:
+    result = run("prepare", "--ink", dataset.parent / "ink", "--out", dataset, "--json")
+    report = json.loads(result.stdout)
+    assert (report["read"], report["written"]) == (3, 2)
+    assert report["skipped"][0]["id"] == "bad"
+    table = run("prepare", "--ink", dataset.parent / "ink", "--out", dataset).stdout
+    assert "skipped: unreadable" in table
+    assert "bad" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either --ink or --images"),
+        (("--ink", "a", "--images", "b"), "either --ink or --images"),
+        (("--images", "a"), "pictures need --captions"),
+    ],
+)
+def test_contradictory_options_are_usage_errors(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = run("prepare", *arguments, "--out", tmp_path / "d")
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    result = run("prepare", "--ink", tmp_path / "nothing", "--out", tmp_path / "d")
+    assert result.exit_code == 1
+    assert result.stderr == f"hmerctl: {tmp_path / 'nothing'}: no such folder or archive\n"
+
+
+def test_show_draws_a_sheet(dataset: Path) -> None:
+    out = dataset.parent / "new" / "sheet.png"
+    result = run("show", dataset, "--out", out, "--count", 5)
+    assert result.exit_code == 0
+    assert "2 of 2 expressions" in result.stdout
+    with Image.open(out) as sheet:
+        both = sheet.size
+    run("show", dataset, "--out", out, "--id", "two")
+    with Image.open(out) as sheet:
+        assert sheet.width < both[0]
+    assert "has no expression three" in run("show", dataset, "--out", out, "--id", "three").stderr
+
+
+def test_stats(dataset: Path) -> None:
+    assert json.loads(run("stats", dataset, "--json").stdout)["symbols"] == {"x": 2}
+    assert "64 x 128" in run("stats", dataset).stdout
+
+
+def test_merge(dataset: Path) -> None:
+    result = run("merge", dataset, dataset, "--out", dataset.parent / "all", "--json")
+    report = json.loads(result.stdout)
+    assert (report["read"], report["written"], len(report["skipped"])) == (4, 2, 2)

@@ -1,0 +1,185 @@
+"""The dataset folder gives back what was written, whole, quickly, and refuses what is not one."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.ink import Ink, Symbol
+from hmerctl.runtime.raster import Raster
+from hmerctl.train.dataset import ARROW_FILE, JSON_FILE, SCHEMA, Expression, ExpressionDataset, write_dataset
+
+
+def ink(name: str = "one") -> Ink:
+    strokes = (np.array([[0.0, 0.0], [1.5, 2.25]]), np.array([[7.0, -3.0]]))
+    return Ink(strokes, (Symbol("x", (0,)), Symbol("", (1,))), " $x1$", name)
+
+
+def assert_same(read: Expression, written: Expression) -> None:
+    assert (read.id, read.tokens, read.symbols_match) == (written.id, written.tokens, written.symbols_match)
+    assert (read.ink is None) == (written.ink is None)
+    if read.ink is not None and written.ink is not None:
+        assert read.ink.symbols == written.ink.symbols
+        assert read.ink.truth == written.ink.truth
+        assert [s.tolist() for s in read.ink.strokes] == [s.tolist() for s in written.ink.strokes]
+        assert {s.dtype for s in read.ink.strokes} == {np.dtype(np.float64)}
+    if written.raster is not None:
+        assert read.raster is not None
+        np.testing.assert_array_equal(read.raster.pixels, written.raster.pixels)
+
+
+def test_ink_and_picture_come_back(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 31), np.uint8)
+    written = [
+        Expression("one", ("x", "1"), ink(), symbols_match=True),
+        Expression("two", ("y",), raster=Raster(pixels, 1.0, (0.0, 0.0))),
+        Expression("three", ("z",), Ink((np.ones((1, 2)),), id="three")),
+    ]
+    assert write_dataset(tmp_path / "d", iter(written), {"read": 3}) == 3
+    dataset = ExpressionDataset(tmp_path / "d")
+    assert len(dataset) == 3
+    assert dataset.report == {"read": 3}
+    assert dataset.ids == ["one", "two", "three"]
+    assert dataset.labels == [("x", "1"), ("y",), ("z",)]
+    for read, was in zip(dataset, written, strict=True):
+        assert_same(read, was)
+    assert dataset[0].ink is not None
+    assert dataset[0].ink.id == "one"
+    assert dataset[-1].id == "three"
+    with pytest.raises(IndexError):
+        dataset[3]
+
+
+stroke = st.integers(1, 5).flatmap(lambda n: arrays(np.float32, (n, 2), elements=st.floats(-1e6, 1e6, width=32)))
+labels = st.lists(st.sampled_from(["x", "\\frac", "{", "|", ""]), max_size=3)
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> list[Expression]:
+    names = draw(st.lists(st.text(min_size=1), unique=True, max_size=4))
+    result = []
+    for name in names:
+        strokes = tuple(s.astype(np.float64) for s in draw(st.lists(stroke, min_size=1, max_size=4)))
+        symbols = tuple(Symbol(text, (i % len(strokes),)) for i, text in enumerate(draw(labels)))
+        match = draw(st.booleans()) if symbols else None
+        result.append(
+            Expression(name, ("x", "^"), Ink(strokes, symbols, draw(st.none() | st.text()), name), None, match)
+        )
+    return result
+
+
+@settings(max_examples=30, deadline=None)
+@given(expressions())
+def test_any_ink_comes_back(tmp_path_factory: pytest.TempPathFactory, written: list[Expression]) -> None:
+    path = tmp_path_factory.mktemp("any") / "d"
+    write_dataset(path, written, {})
+    for read, was in zip(ExpressionDataset(path), written, strict=True):
+        assert_same(read, was)
+
+
+def test_rows_keep_their_order_over_many_batches(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", (Expression(str(i), ("x",) * (i % 7), ink()) for i in range(2500)), {})
+    dataset = ExpressionDataset(tmp_path / "d")
+    assert dataset.ids == [str(i) for i in range(2500)]
+    assert [dataset[i].id for i in (0, 1023, 1024, 2047, 2048, 2499)] == ["0", "1023", "1024", "2047", "2048", "2499"]
+    assert len(dataset[2049].tokens) == 2049 % 7
+
+
+def test_a_pickled_dataset_is_its_path(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", [Expression("one", ("x",), ink())] * 1, {})
+    packed = pickle.dumps(ExpressionDataset(tmp_path / "d"))
+    assert len(packed) < 500
+    assert pickle.loads(packed)[0].id == "one"
+
+
+def test_replacing_keeps_the_old_until_the_new_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    write_dataset(path, [Expression("old", ("x",), ink())], {})
+    mapped = ExpressionDataset(path)
+
+    def failing():  # type: ignore[no-untyped-def]
+        yield Expression("new", ("x",), ink())
+        raise RuntimeError("disk on fire")
+
+    with pytest.raises(RuntimeError):
+        write_dataset(path, failing(), {})
+    assert ExpressionDataset(path).ids == ["old"]
+    write_dataset(path, [Expression("new", ("x",), ink())], {})
+    assert ExpressionDataset(path).ids == ["new"]
+    assert mapped[0].id == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["d"]
+
+
+def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(DataError, match="not a dataset"):
+        write_dataset(tmp_path, [], {})
+    with pytest.raises(DataError, match="not a folder"):
+        write_dataset(tmp_path / "thesis.tex", [], {})
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        write_dataset(tmp_path / "file" / "d", [], {})
+
+
+def test_ids_are_unique(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="same: this id comes twice"):
+        write_dataset(tmp_path / "d", [Expression("same", ("x",), ink())] * 2, {})
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_empty_dataset_is_one(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", [], {})
+    assert len(ExpressionDataset(tmp_path / "d")) == 0
+
+
+def damage_json(path: Path) -> None:
+    (path / JSON_FILE).write_text("{")
+
+
+def newer(path: Path) -> None:
+    (path / JSON_FILE).write_text(json.dumps({"format_version": 99, "count": 1}))
+
+
+def cut_short(path: Path) -> None:
+    data = (path / ARROW_FILE).read_bytes()
+    (path / ARROW_FILE).write_bytes(data[: len(data) // 2])
+
+
+def lose_arrow(path: Path) -> None:
+    (path / ARROW_FILE).unlink()
+
+
+def other_columns(path: Path) -> None:
+    with pa.OSFile(str(path / ARROW_FILE), "wb") as sink, pa.ipc.new_file(sink, SCHEMA.remove(0)):
+        pass
+
+
+def other_count(path: Path) -> None:
+    with pa.OSFile(str(path / ARROW_FILE), "wb") as sink, pa.ipc.new_file(sink, SCHEMA):
+        pass
+
+
+@pytest.mark.parametrize("damage", [damage_json, newer, cut_short, lose_arrow, other_columns, other_count])
+def test_a_damaged_dataset_is_refused_by_name(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    write_dataset(tmp_path / "d", [Expression("one", ("x",), ink())], {})
+    damage(tmp_path / "d")
+    with pytest.raises(DataError) as error:
+        ExpressionDataset(tmp_path / "d")
+    assert str(tmp_path / "d") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_dataset_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="data prepare"):
+        ExpressionDataset(tmp_path / "nothing")
