@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.models import (  # noqa: F401  (they register their parts)
+    attention_gru,
     contexts,
+    densenet,
     edge,
     learned_positions,
     transformer,
