@@ -5,7 +5,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.raster import RasterSpec
@@ -64,9 +64,11 @@ class TrainConfig:
         ema: decay of the averaged weights, which are validated and shipped.
         batch_pixels: padded pixels of a batch, over all devices.
         max_batch: most expressions in a batch, over all devices.
+        precision: "auto" (bf16 where the machine has it), "bf16" or "fp32".
+        freeze_norm: batch norm keeps the statistics it starts with, for fine-tuning with small batches.
         validate_every: steps between validations by decoding.
         validate_samples: expressions drawn at random for them.
-        augment: distortions.
+        augment: distortions; false in a preset for none.
     """
 
     seed: int = 1
@@ -82,9 +84,17 @@ class TrainConfig:
     ema: float = 0.999
     batch_pixels: int = 400_000
     max_batch: int = 48
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    freeze_norm: bool = False
     validate_every: int = 1000
     validate_samples: int = 200
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    augment: AugmentConfig | None = field(default_factory=AugmentConfig)
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("auto", "bf16", "fp32"):
+            raise ConfigError(f"train.precision = {self.precision!r}: choose auto, bf16 or fp32")
+        if not 0 <= self.decay <= 1:
+            raise ConfigError(f"train.decay = {self.decay}: a part of the budget, from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,8 @@ def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
     """Build a preset from plain data (a parsed TOML file, or what a checkpoint holds)."""
     table = dict(table)
     train = dict(table.pop("train", {}))
-    augment = _build(AugmentConfig, train.pop("augment", {}), f"{where} [train.augment]")
+    ranges = train.pop("augment", {})
+    augment = _build(AugmentConfig, ranges, f"{where} [train.augment]") if isinstance(ranges, dict) else None
     if "betas" in train:
         train["betas"] = tuple(train["betas"])
     parts = {
@@ -145,7 +156,10 @@ def _build(cls: type, values: dict[str, Any], where: str) -> Any:
     for key in values:
         if key not in known:
             raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known))}")
-    return cls(**values)
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def _set(table: dict[str, Any], setting: str) -> None:

@@ -49,6 +49,7 @@ def greedy(model: Recognizer, raster: Tensor, size: Tensor, max_steps: int = MAX
     for position in range(max_steps):
         at = torch.tensor([position], dtype=torch.int32, device=raster.device)
         log_probs, outputs, _ = model.decoder.step(memory, token, at, state)
+        log_probs[:, [PAD, SOS]] = -torch.inf
         token = torch.where(finished, PAD, log_probs.argmax(1)).int()
         finished |= token == EOS
         chosen.append(token)

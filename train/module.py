@@ -69,6 +69,16 @@ class TrainingModule(pl.LightningModule):
         self.averaged.load_state_dict(self.model.state_dict())
         return sorted(set(known) - set(fitting))
 
+    def train(self, mode: bool = True) -> "TrainingModule":
+        """Training mode; the averaged copy, and batch norm if it is frozen, stay in evaluation mode."""
+        super().train(mode)
+        self.averaged.eval()
+        if self.settings.freeze_norm:
+            for part in self.model.modules():
+                if isinstance(part, nn.BatchNorm2d):
+                    part.eval()
+        return self
+
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Token loss and dense loss (scalars), and logits (batch, time, vocabulary)."""
         features, mask = self.model.features(batch.raster, batch.size)

@@ -1,0 +1,123 @@
+"""Data of a training run: the stream of training batches and the fixed batches for validation."""
+
+import os
+from collections.abc import Iterator
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from pathlib import Path
+
+from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.raster import RasterSpec, rasterise_ink
+from hmerctl.runtime.vocabulary import Vocabulary
+from hmerctl.train.augment import Augmenter
+from hmerctl.train.batches import Batch, BatchStream, bucket_of
+from hmerctl.train.config import Preset
+from hmerctl.train.dataset import Expression, ExpressionDataset
+from hmerctl.train.inks import InkBank, Relabeller, TrainingInk, prepare
+from hmerctl.train.models.parts import MAX_STEPS
+from hmerctl.train.module import ValidationBatch
+
+
+class Stream(IterableDataset):
+    """The batch stream from the trainer's current step on; workers take turns, so the order stays."""
+
+    def __init__(self, stream: BatchStream, start: int) -> None:
+        self.stream, self.start = stream, start
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        skip, stride = (worker.id, worker.num_workers) if worker else (0, 1)
+        return self.stream.batches(self.start + skip, stride)
+
+
+class RunData(pl.LightningDataModule):
+    """Training stream and validation batches of a run."""
+
+    def __init__(
+        self, preset: Preset, data: tuple[Path, ...], valid: Path, vocabulary: Vocabulary, stride: int
+    ) -> None:
+        super().__init__()
+        self.preset, self.vocabulary, self.stride = preset, vocabulary, stride
+        self.inks = load_inks(data, vocabulary, preset.raster)
+        self.valid = load_validation(valid, vocabulary, preset)
+
+    def train_dataloader(self) -> DataLoader:
+        """Lightning's hook; called after a saved state is restored, so the global step says where to go on."""
+        assert self.trainer is not None
+        bank = InkBank(self.inks)
+        augmenter = Augmenter(self.preset.train.augment, bank, Relabeller(self.vocabulary, bank))
+        stream = BatchStream(
+            self.inks,
+            augmenter,
+            self.preset.train,
+            self.preset.raster,
+            self.stride,
+            self.trainer.global_rank,
+            self.trainer.world_size,
+        )
+        # On a CPU a worker would take threads from the training itself.
+        workers = min(os.cpu_count() or 1, 12) // max(self.trainer.num_devices, 1) if torch.cuda.is_available() else 0
+        return DataLoader(
+            Stream(stream, self.trainer.global_step),
+            batch_size=None,
+            num_workers=workers,
+            pin_memory=workers > 0,
+            prefetch_factor=8 if workers else None,
+        )
+
+    def val_dataloader(self) -> DataLoader:
+        """Lightning's hook: this process's share of the validation batches."""
+        assert self.trainer is not None
+        return DataLoader(self.valid[self.trainer.global_rank :: self.trainer.world_size], batch_size=None)  # type: ignore[arg-type]
+
+
+def load_inks(folders: tuple[Path, ...], vocabulary: Vocabulary, spec: RasterSpec) -> list[TrainingInk]:
+    """All inks of the dataset folders, scaled to raster pixels.
+
+    Raises:
+        DataError: a folder without inks.
+    """
+    inks = []
+    for folder in folders:
+        before = len(inks)
+        for expression in ExpressionDataset(folder):
+            if expression.ink is not None and expression.ink.strokes and len(expression.tokens) + 2 <= MAX_STEPS:
+                inks.append(prepare(expression.ink, expression.tokens, vocabulary, spec))
+        if len(inks) == before:
+            raise DataError(f"{folder}: no inks to train on; prepare it from InkML with 'hmerctl data prepare --ink'")
+    return inks
+
+
+def load_validation(folder: Path, vocabulary: Vocabulary, preset: Preset) -> list[ValidationBatch]:
+    """A fixed random part of a dataset as batches of equal buckets."""
+    dataset = ExpressionDataset(folder)
+    count = min(preset.train.validate_samples, len(dataset))
+    chosen = np.random.default_rng(0).permutation(len(dataset))[:count]
+    groups: dict[tuple[int, int], list[tuple[np.ndarray, list[int]]]] = {}
+    for index in chosen.tolist():
+        expression = dataset[index]
+        pixels = pixels_of(expression, preset.raster)
+        groups.setdefault(bucket_of(*pixels.shape), []).append((pixels, vocabulary.encode(expression.tokens)))
+    batches = []
+    for (height, width), members in sorted(groups.items()):
+        for start in range(0, len(members), 16):
+            part = members[start : start + 16]
+            raster = np.zeros((len(part), 1, height, width), np.float32)
+            for i, (pixels, _) in enumerate(part):
+                raster[i, 0, : pixels.shape[0], : pixels.shape[1]] = pixels / np.float32(255)
+            size = np.array([pixels.shape for pixels, _ in part], np.int32)
+            labels = [label for _, label in part]
+            batches.append(ValidationBatch(torch.from_numpy(raster), torch.from_numpy(size), labels))
+    return batches
+
+
+def pixels_of(expression: Expression, spec: RasterSpec) -> np.ndarray:
+    """The normalised picture of an expression, uint8 (height, width)."""
+    if expression.raster is not None:
+        return expression.raster.pixels
+    if expression.ink is None:
+        raise DataError(f"{expression.id}: neither ink nor picture in the dataset")
+    return rasterise_ink(expression.ink, spec).pixels
