@@ -1,9 +1,6 @@
 """Checkpoints: a folder with the weights (safetensors) and one JSON file that says what they are."""
 
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hmerctl.runtime.errors import HmerError
+from hmerctl.runtime.files import replaced_folder
 from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.config import Preset, preset_from_dict, to_json
@@ -107,26 +105,3 @@ def read_info(path: Path) -> CheckpointInfo:
         table.get("training", {}),
         table.get("licence", ""),
     )
-
-
-class replaced_folder:  # noqa: N801  (a context manager, used like a function)
-    """Write a folder beside its final place and put it there in one move when the block ends without error."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
-
-    def __enter__(self) -> Path:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.temporary = Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=self.path.parent))
-        return self.temporary
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is not None:
-            shutil.rmtree(self.temporary, ignore_errors=True)
-            return
-        self.temporary.chmod(0o755)
-        old = self.path.with_name(f".{self.path.name}-old-{os.getpid()}")
-        if self.path.exists():
-            self.path.rename(old)
-        self.temporary.rename(self.path)
-        shutil.rmtree(old, ignore_errors=True)

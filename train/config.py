@@ -66,6 +66,7 @@ class TrainConfig:
         max_batch: most expressions in a batch, over all devices.
         precision: "auto" (bf16 where the machine has it), "bf16" or "fp32".
         freeze_norm: batch norm keeps the statistics it starts with, for fine-tuning with small batches.
+        log_every: steps between logged figures.
         validate_every: steps between validations by decoding.
         validate_samples: expressions drawn at random for them.
         augment: distortions; false in a preset for none.
@@ -86,6 +87,7 @@ class TrainConfig:
     max_batch: int = 48
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     freeze_norm: bool = False
+    log_every: int = 20
     validate_every: int = 1000
     validate_samples: int = 200
     augment: AugmentConfig | None = field(default_factory=AugmentConfig)

@@ -8,10 +8,8 @@ index names the same expression for as long as the folder is not written anew.
 import bisect
 import io
 import json
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -22,6 +20,7 @@ import pyarrow as pa
 from PIL import Image
 
 from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.files import replaced_folder
 from hmerctl.runtime.ink import Ink, Symbol
 from hmerctl.runtime.raster import Raster
 
@@ -84,18 +83,14 @@ def write_dataset(path: Path | str, expressions: Iterable[Expression], report: A
     """
     target = Path(path)
     check_replaceable(target)
-    folder = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        folder.mkdir(parents=True)
-        count = _write_arrow(folder / ARROW_FILE, iter(expressions))
-        plain = asdict(report) if is_dataclass(report) and not isinstance(report, type) else dict(report)
-        about = {"format_version": FORMAT_VERSION, "count": count, "report": plain}
-        (folder / JSON_FILE).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        _replace_folder(folder, target)
+        with replaced_folder(target) as folder:
+            count = _write_arrow(folder / ARROW_FILE, iter(expressions))
+            plain = asdict(report) if is_dataclass(report) and not isinstance(report, type) else dict(report)
+            about = {"format_version": FORMAT_VERSION, "count": count, "report": plain}
+            (folder / JSON_FILE).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return count
 
 
@@ -106,15 +101,6 @@ def check_replaceable(target: Path) -> None:
             raise DataError(f"{target}: holds files that are not a dataset; name a new folder")
     elif target.exists() or target.is_symlink():
         raise DataError(f"{target}: exists and is not a folder; name a new folder")
-
-
-def _replace_folder(new: Path, target: Path) -> None:
-    """Put ``new`` in the place of ``target``; readers that mapped the old file keep it."""
-    old = new.with_suffix(".old")
-    if target.exists():
-        target.replace(old)
-    new.replace(target)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write_arrow(path: Path, expressions: Iterator[Expression]) -> int:

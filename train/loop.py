@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import logging
 import os
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.files import write_text
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 from hmerctl.train.config import Preset, preset_from_dict, to_json
@@ -148,6 +151,9 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
     write_text(options.out / RUN_FILE, to_json({"preset": preset.to_dict(), "options": options.to_dict()}))
     # Kernels are compiled per shape; the default cache is smaller than buckets times layers.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "20000")
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    # The averaged copy is in evaluation mode on purpose.
+    warnings.filterwarnings("ignore", message=r"Found \d+ module\(s\) in eval mode")
     pl.seed_everything(preset.train.seed, verbose=False)
 
     def save(name: str) -> None:
@@ -183,7 +189,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
         check_val_every_n_epoch=None,
         gradient_clip_val=preset.train.clip,
         logger=[CSVLogger(options.out, "logs", part), TensorBoardLogger(options.out, "tensorboard", part)],
-        log_every_n_steps=20,
+        log_every_n_steps=preset.train.log_every,
         callbacks=[budget, RichProgressBar(refresh_rate=20)],
         plugins=[TensorFilesIO()],
         enable_checkpointing=False,

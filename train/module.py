@@ -60,6 +60,7 @@ class TrainingModule(pl.LightningModule):
         self.dense = nn.Conv2d(channels, len(vocabulary), 1) if self.settings.dense_weight else None
         self.averaged = copy.deepcopy(self.model).requires_grad_(False).eval()
         self.to(memory_format=torch.channels_last)
+        self.train()
 
     def load_weights(self, weights: dict[str, Tensor]) -> list[str]:
         """Start from a checkpoint's weights; returns the names of parameters it does not have (new parts)."""
@@ -108,7 +109,8 @@ class TrainingModule(pl.LightningModule):
         loss = token_loss + self.settings.dense_weight * dense_loss
         rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         figures = {"loss": token_loss, "dense_loss": dense_loss, "token_accuracy": accuracy, "learning_rate": rate}
-        self.log_dict(figures, prog_bar=True, batch_size=len(batch.raster))
+        shared = self.trainer.world_size > 1
+        self.log_dict(figures, prog_bar=True, batch_size=len(batch.raster), sync_dist=shared)
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-from pathlib import Path
 
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.raster import RasterSpec, rasterise_ink

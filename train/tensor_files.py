@@ -8,7 +8,7 @@ from lightning.fabric.plugins import CheckpointIO
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from hmerctl.train.checkpoint import replaced_folder
+from hmerctl.runtime.files import replaced_folder
 
 TENSORS, TREE = "state.safetensors", "state.json"
 

@@ -1,0 +1,5 @@
+"""``python -m hmerctl``."""
+
+from hmerctl.cli import app
+
+app(prog_name="hmerctl")

@@ -1,0 +1,97 @@
+"""A run learns, resumes exactly, and several processes share a batch as one would compute it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from synthetic import TINY, make_dataset
+
+from hmerctl.runtime.errors import ConfigError
+from hmerctl.train.checkpoint import load_checkpoint
+from hmerctl.train.config import load_preset
+from hmerctl.train.loop import RunOptions, fit, read_run
+from hmerctl.train.module import rate_factor
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_dataset(tmp_path_factory.mktemp("data") / "train", 40)
+
+
+def options(data: Path, out: Path, steps: int, **more) -> RunOptions:
+    return RunOptions((data,), data, out, max_steps=steps, **more)
+
+
+def column(run: Path, name: str) -> list[float]:
+    """The logged values of one figure, in order."""
+    rows = [row.split(",") for row in (run / "logs/part-0/metrics.csv").read_text().splitlines()]
+    at = rows[0].index(name)
+    return [float(row[at]) for row in rows[1:] if row[at]]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "last" / "model.safetensors")
+
+
+def test_a_run_learns_and_leaves_a_checkpoint_that_decodes(data, tmp_path):
+    preset = load_preset("edge", [*TINY, "train.augment=false", "train.learning_rate=4e-3", "train.warmup_steps=10"])
+    fit(preset, options(data, tmp_path / "run", 100))
+    losses = column(tmp_path / "run", "loss")
+    assert losses[-1] < 0.8 * losses[0]
+    model, info = load_checkpoint(tmp_path / "run/last")
+    assert info.training["steps"] == 100
+    assert not model.training
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(data, tmp_path):
+    preset = load_preset("edge", [*TINY, "model.decoder.dropout=0.0", "train.decay=0.0"])
+    fit(preset, options(data, tmp_path / "whole", 6))
+    fit(preset, options(data, tmp_path / "parts", 3))
+    _, resumed = read_run(tmp_path / "parts")
+    fit(preset, RunOptions(**{**resumed.__dict__, "max_steps": 6}))
+    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    for name, tensor in whole.items():
+        torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-6, msg=name)
+
+
+def test_two_processes_learn_as_one_on_the_same_global_batches(data, tmp_path):
+    """Batch norm is frozen (its statistics are per process) and dropout off; all else must agree."""
+    settings = [*TINY, "model.decoder.dropout=0.0", "train.freeze_norm=true", "train.dense_weight=0.0"]
+    settings.append("train.log_every=1")
+    # Every bucket's batch is eight, which two processes can share: both runs plan the same batches.
+    arguments = ["--data", str(data), "--valid", str(data), "--max-steps", "3"]
+    for setting in [*settings, "train.batch_pixels=4_000_000", "train.max_batch=8"]:
+        arguments += ["--set", setting]
+    for devices in (1, 2):
+        command = [sys.executable, "-m", "hmerctl", "train", "--out", str(tmp_path / str(devices)), *arguments]
+        done = subprocess.run(
+            [*command, "--devices", str(devices)], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+    losses = [column(tmp_path / str(devices), "loss") for devices in (1, 2)]
+    assert len(losses[0]) == 3
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    one, two = weights(tmp_path / "1"), weights(tmp_path / "2")
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-5, msg=name)
+
+
+def test_a_run_folder_is_not_overwritten(data, tmp_path):
+    preset = load_preset("edge", TINY)
+    fit(preset, options(data, tmp_path / "run", 1))
+    with pytest.raises(ConfigError, match="--resume"):
+        fit(preset, options(data, tmp_path / "run", 1))
+    with pytest.raises(ConfigError, match="no run to resume"):
+        read_run(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("progress", "step", "expected"),
+    [(0.0, 0, 0.1), (0.0, 9, 1.0), (0.5, 100, 1.0), (0.75, 100, 0.5), (1.0, 100, 0.0)],
+)
+def test_the_learning_rate_warms_up_holds_and_falls_over_the_last_half(progress, step, expected):
+    assert rate_factor(progress, step, warmup_steps=10, decay=0.5) == pytest.approx(expected)
