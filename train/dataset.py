@@ -9,7 +9,7 @@ import bisect
 import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
