@@ -50,6 +50,7 @@ def test_a_relation_run_on_into_letters_is_cut_off() -> None:
         ("{x_i}^2", "x _ { i } ^ { 2 }"),
         ("{x^2}^3", "{ x ^ { 2 } } ^ { 3 }"),
         ("a{}^2b", "a ^ { 2 } b"),
+        ("a^2{}^3", "a ^ { 2 } { } ^ { 3 }"),
         ("{}^2b", "{ } ^ { 2 } b"),
         (r"\sum\limits_{i}^n", r"\sum _ { i } ^ { n }"),
         (r"\frac12", r"\frac { 1 } { 2 }"),

@@ -47,8 +47,8 @@ def test_the_calibration_error_by_hand() -> None:
     # Two bins. (0, 0.5]: 0.2 and 0.4, one of two right: |0.3 - 0.5| = 0.2. (0.5, 1]: 0.9 and 0.9, both right: 0.1.
     error = expected_calibration_error([0.2, 0.4, 0.9, 0.9], [True, False, True, True], bins=2)
     assert error == pytest.approx(0.2 * 2 / 4 + 0.1 * 2 / 4)
-    # An edge belongs to the lower bin: 0.5 and 0.5 together are right half of the time.
-    assert expected_calibration_error([0.5, 0.5, 0.0, 1.0], [True, False, False, True], bins=2) == pytest.approx(0)
+    # An edge belongs to the lower bin: 0.5 alone is right, 0.9 alone is wrong.
+    assert expected_calibration_error([0.5, 0.9], [True, False], bins=2) == pytest.approx((0.5 + 0.9) / 2)
 
 
 def test_the_logistic_fit_finds_the_law_that_made_the_data() -> None:
