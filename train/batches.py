@@ -186,6 +186,7 @@ def mark_cells(cells: np.ndarray, strokes: list[np.ndarray], classes: np.ndarray
                 counts = np.maximum(np.ceil(steps * 2 / stride).astype(int), 1)
                 owner = np.repeat(np.arange(len(counts)), counts)
                 part = (np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)) / counts[owner]
-                stroke = stroke[owner] + (stroke[owner + 1] - stroke[owner]) * part[:, None]
+                between = stroke[owner] + (stroke[owner + 1] - stroke[owner]) * part[:, None]
+                stroke = np.concatenate([between, stroke[-1:]])
             column, row = ((stroke + margin) // stride).astype(int).T
             cells[np.minimum(row, len(cells) - 1), np.minimum(column, cells.shape[1] - 1)] = token

@@ -1,0 +1,87 @@
+"""``hmerctl eval``: score a checkpoint or a bundle on a dataset."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hmerctl.commands.common import print_json, progress
+
+if TYPE_CHECKING:
+    from hmerctl.runtime.buckets import Bucket
+    from hmerctl.runtime.engine import Engine
+    from hmerctl.runtime.raster import RasterSpec
+    from hmerctl.runtime.vocabulary import Vocabulary
+
+
+def evaluate(
+    model: Path = typer.Argument(help="A checkpoint folder, or any bundle."),
+    data: Path = typer.Option(..., help="Dataset folder made by 'hmerctl data prepare'."),
+    beam: int = typer.Option(1, min=1, max=64, help="Beam width; 1 is greedy."),
+    grammar: bool = typer.Option(False, "--grammar", help="Allow only balanced braces and arguments."),
+    limit: int | None = typer.Option(None, min=1, help="Only so many expressions, drawn at random (seed 0)."),
+    predictions: Path | None = typer.Option(None, help="Write what was read: lines of id TAB tokens."),
+    readings: Path | None = typer.Option(None, help="Write log-probabilities too, as JSON lines."),
+    confusions: int = typer.Option(10, min=0, help="How many of the most frequent token errors to list."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Read a labelled dataset and print ExpRate, <=1, <=2 by tokens and by trees, structure, BLEU-4, perplexity,
+    edit distance, confusions, and results by length and structure.
+
+    The same decoding runs over PyTorch (a checkpoint) and over any bundle's engine.
+    """
+    import dataclasses
+    import json
+
+    import numpy as np
+
+    from hmerctl.commands.score import print_scores
+    from hmerctl.runtime.decode import DecodeOptions
+    from hmerctl.runtime.files import write_text
+    from hmerctl.runtime.grammar import GrammarConstraint
+    from hmerctl.train.dataset import ExpressionDataset
+    from hmerctl.train.evaluate import read_dataset, score_readings
+
+    engine, vocabulary, spec, buckets, name = open_engine(model)
+    dataset = ExpressionDataset(data)
+    chosen = range(len(dataset))
+    if limit is not None:
+        chosen = sorted(np.random.default_rng(0).permutation(len(dataset))[:limit].tolist())
+    options = DecodeOptions(beams=beam, constraint=GrammarConstraint(vocabulary) if grammar else None)
+    reader = read_dataset(engine, [dataset[i] for i in chosen], vocabulary, spec, options, buckets)
+    read = list(progress(reader, "reading", len(chosen)))
+    if predictions is not None:
+        write_text(predictions, "".join(f"{r.id}\t{' '.join(r.tokens)}\n" for r in read))
+    if readings is not None:
+        write_text(readings, "".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in read))
+    scores = score_readings(read)
+    scores = dataclasses.replace(scores, confusions=scores.confusions[:confusions])
+    if as_json:
+        print_json({"model": str(model), "data": str(data), "engine": engine.name, "beams": beam, **scores.to_dict()})
+    else:
+        decoding = "greedy" if beam == 1 else f"beam {beam}"
+        print_scores(scores, f"{name} on {data.name}: {engine.name}, {decoding}{', grammar' if grammar else ''}")
+
+
+def open_engine(model: Path) -> tuple["Engine", "Vocabulary", "RasterSpec", "tuple[Bucket, ...]", str]:
+    """Engine, vocabulary, raster contract, buckets and name of a checkpoint folder or a bundle."""
+    from hmerctl.runtime.buckets import BUCKETS
+    from hmerctl.runtime.bundle import open_bundle
+    from hmerctl.train.checkpoint import DESCRIPTION, load_checkpoint
+
+    if (model / DESCRIPTION).is_file():
+        from hmerctl.export.reference import TorchEngine
+
+        recognizer, info = load_checkpoint(model)
+        return TorchEngine(recognizer), info.vocabulary, info.raster, BUCKETS, info.name
+    from hmerctl.targets.base import find
+
+    bundle = open_bundle(model)
+    engine = find(bundle.manifest.target.name).load(bundle)
+    manifest = bundle.manifest
+    return engine, bundle.vocabulary, manifest.preprocessing, tuple(bundle.buckets()), manifest.bundle_id
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("eval")(evaluate)

@@ -1,0 +1,37 @@
+"""Evaluation reads with any engine what greedy decoding in PyTorch reads, and forces targets through the steps."""
+
+import numpy as np
+import torch
+from synthetic import TINY, make_dataset
+
+from hmerctl.export.reference import TorchEngine
+from hmerctl.runtime.buckets import pad, smallest_bucket
+from hmerctl.runtime.raster import RasterSpec, rasterise_ink
+from hmerctl.runtime.vocabulary import CROHME, EOS, SOS
+from hmerctl.train.config import load_preset
+from hmerctl.train.dataset import ExpressionDataset
+from hmerctl.train.decoding import greedy
+from hmerctl.train.evaluate import read_dataset, score_readings
+from hmerctl.train.models.recognizer import Recognizer
+
+
+def test_reading_agrees_with_greedy_and_with_teacher_forcing(tmp_path):
+    torch.manual_seed(0)
+    model = Recognizer(load_preset("edge", TINY).model, CROHME).eval()
+    model.decoder.output.bias.data[EOS] = 1.5  # so that a random model comes to an end now and then
+    dataset = ExpressionDataset(make_dataset(tmp_path / "d", 6))
+    readings = list(read_dataset(TorchEngine(model), dataset, CROHME, RasterSpec()))
+    for index, reading in enumerate(readings):
+        pixels = rasterise_ink(dataset[index].ink, RasterSpec()).pixels
+        raster, size = map(torch.from_numpy, pad(pixels, smallest_bucket(*pixels.shape)))
+        if reading.stop == "eos":
+            assert CROHME.encode(reading.tokens) == greedy(model, raster, size)[0]
+        ids = CROHME.encode(reading.target)
+        with torch.no_grad():
+            logits = model(raster, size, torch.tensor([[SOS, *ids]]))
+        expected = logits.log_softmax(2)[0].gather(1, torch.tensor([*ids, EOS])[:, None])[:, 0]
+        np.testing.assert_allclose(reading.target_log_probs, expected, atol=1e-4)
+    scores = score_readings(readings)
+    assert scores.expressions == 6
+    forced = np.concatenate([r.target_log_probs for r in readings])
+    np.testing.assert_allclose(scores.perplexity, np.exp(-forced.mean()), rtol=1e-6)

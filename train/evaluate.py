@@ -1,0 +1,92 @@
+"""Reading a whole dataset with any engine, and what the scores need of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
+from hmerctl.runtime.decode import DecodeOptions, search
+from hmerctl.runtime.engine import Engine, Memory
+from hmerctl.runtime.raster import RasterSpec
+from hmerctl.runtime.vocabulary import EOS, SOS, Vocabulary
+from hmerctl.train.dataset import Expression, ExpressionDataset
+from hmerctl.train.latex import normalise_prediction
+from hmerctl.train.metrics.scores import Scores, score
+from hmerctl.train.run_data import pixels_of
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One expression as an engine read it.
+
+    Attributes:
+        id: its name in the dataset.
+        target, tokens: what it is, what was read.
+        log_prob: natural log-probability of the whole sequence that was read.
+        target_log_probs: natural log-probability of each target token, then of eos, given the target before it.
+        stop: why decoding ended.
+    """
+
+    id: str
+    target: tuple[str, ...]
+    tokens: tuple[str, ...]
+    log_prob: float
+    target_log_probs: tuple[float, ...]
+    stop: str
+
+
+def read_dataset(
+    engine: Engine,
+    dataset: ExpressionDataset | Sequence[Expression],
+    vocabulary: Vocabulary,
+    spec: RasterSpec,
+    options: DecodeOptions | None = None,
+    buckets: Sequence[Bucket] = BUCKETS,
+    forced: bool = True,
+) -> Iterator[Reading]:
+    """Read every expression, one after the other, as a device would.
+
+    Args:
+        engine: PyTorch or any bundle's engine.
+        dataset: inks or pictures with labels.
+        vocabulary: what the engine's ids mean.
+        spec: raster contract.
+        options: beam width and the like; greedy by default.
+        buckets: raster sizes the engine takes.
+        forced: also compute ``target_log_probs``, which costs about as much time again.
+    """
+    options = options or DecodeOptions()
+    for index in range(len(dataset)):
+        expression = dataset[index]
+        pixels = pixels_of(expression, spec)
+        memory = engine.encode(*pad(pixels, smallest_bucket(*pixels.shape, buckets)))
+        best = search(engine.start(memory, options.beams), options)[0]
+        known = [token for token in expression.tokens if token in vocabulary.ids]
+        log_probs: tuple[float, ...] = ()
+        if forced and len(known) == len(expression.tokens):
+            log_probs = target_log_probs(engine, memory, vocabulary.encode(known))
+        yield Reading(
+            expression.id, expression.tokens, tuple(vocabulary.decode(best.ids)), best.log_prob, log_probs, best.stop
+        )
+
+
+def target_log_probs(engine: Engine, memory: Memory, ids: Sequence[int]) -> tuple[float, ...]:
+    """Teacher forcing through the step graph: log-probability of each id, then of eos."""
+    session = engine.start(memory, 1)
+    out = []
+    for previous, wanted in zip((SOS, *ids), (*ids, EOS), strict=True):
+        log_probs, _ = session.step(np.array([previous], np.int32))
+        out.append(float(log_probs[0, wanted]))
+    return tuple(out)
+
+
+def score_readings(readings: Sequence[Reading]) -> Scores:
+    """All scores of a dataset's readings."""
+    forced = [r.target_log_probs for r in readings if r.target_log_probs]
+    return score({r.id: r.target for r in readings}, {r.id: r.tokens for r in readings}, forced or None)
+
+
+def is_right(reading: Reading) -> bool:
+    """Whether the tokens are equal in normal form (the token scorer's ExpRate counts these)."""
+    return normalise_prediction(reading.tokens) == normalise_prediction(reading.target)
