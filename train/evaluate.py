@@ -60,7 +60,8 @@ def read_dataset(
     for index in range(len(dataset)):
         expression = dataset[index]
         pixels = pixels_of(expression, spec)
-        memory = engine.encode(*pad(pixels, smallest_bucket(*pixels.shape, buckets)))
+        height, width = pixels.shape
+        memory = engine.encode(*pad(pixels, smallest_bucket(height, width, buckets)))
         best = search(engine.start(memory, options.beams), options)[0]
         known = [token for token in expression.tokens if token in vocabulary.ids]
         log_probs: tuple[float, ...] = ()

@@ -117,7 +117,8 @@ class TrainingModule(pl.LightningModule):
         """Move the averaged weights; the average is young at first and must not remember the start."""
         decay = min(self.settings.ema, (1 + self.global_step) / (10 + self.global_step))
         with torch.no_grad():
-            ours, theirs = list(self.averaged.parameters()), list(self.model.parameters())
+            ours: list[Tensor] = list(self.averaged.parameters())
+            theirs: list[Tensor] = list(self.model.parameters())
             torch._foreach_lerp_(ours, theirs, 1 - decay)
             for kept, new in zip(self.averaged.buffers(), self.model.buffers(), strict=True):
                 kept.copy_(new)
@@ -134,7 +135,8 @@ class TrainingModule(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log the expression rate over all devices, percent."""
-        counts = self.all_gather(torch.tensor([self.right, self.read], dtype=torch.float32)).reshape(-1, 2).sum(0)
+        gathered = self.all_gather(torch.tensor([self.right, self.read], dtype=torch.float32))
+        counts = torch.as_tensor(gathered).reshape(-1, 2).sum(0)
         self.log("valid_exprate", 100 * counts[0] / counts[1].clamp(min=1), prog_bar=True, rank_zero_only=True)
 
     def configure_optimizers(self) -> Any:

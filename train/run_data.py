@@ -80,7 +80,7 @@ def load_inks(folders: tuple[Path, ...], vocabulary: Vocabulary, spec: RasterSpe
     Raises:
         DataError: a folder without inks.
     """
-    inks = []
+    inks: list[TrainingInk] = []
     for folder in folders:
         before = len(inks)
         for expression in ExpressionDataset(folder):

@@ -44,7 +44,7 @@ def evaluate(
 
     engine, vocabulary, spec, buckets, name = open_engine(model)
     dataset = ExpressionDataset(data)
-    chosen = range(len(dataset))
+    chosen = list(range(len(dataset)))
     if limit is not None:
         chosen = sorted(np.random.default_rng(0).permutation(len(dataset))[:limit].tolist())
     options = DecodeOptions(beams=beam, constraint=GrammarConstraint(vocabulary) if grammar else None)

@@ -51,8 +51,11 @@ def train(
         if preset or set_ or data or valid or init:
             raise ConfigError("--resume goes on with the run as it was: give only --out and, if wanted, a new budget")
         chosen, options = read_run(out)
-        changed = {"max_seconds": budget, "max_steps": max_steps}
-        options = dataclasses.replace(options, **{k: v for k, v in changed.items() if v is not None})
+        options = dataclasses.replace(
+            options,
+            max_seconds=options.max_seconds if budget is None else budget,
+            max_steps=options.max_steps if max_steps is None else max_steps,
+        )
     else:
         if not data or valid is None:
             raise ConfigError("give --data and --valid: dataset folders made by 'hmerctl data prepare'")

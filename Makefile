@@ -1,0 +1,44 @@
+# Everything a newcomer or a maintainer runs. Each target makes what it needs in .venv first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := build/demo
+
+.PHONY: help demo test setup lint types clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+.venv/.export: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e '.[export]'
+	@touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@
+
+setup: .venv/.dev  ## the full developer environment in .venv
+
+demo: .venv/.export  ## recognise, export to ONNX, prove it, measure it, draw one picture
+	BIN=$(BIN) OUT=$(DEMO) bash scripts/demo.sh
+
+test: .venv/.dev  ## the test suite with coverage
+	$(BIN)/python -m pytest --cov=hmerctl --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(ARGS)
+
+lint: .venv/.dev  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The folders are sub-packages of hmerctl by a mapping that mypy does not know: show it the tree as installed.
+types: .venv/.dev  ## mypy over the package as installed
+	rm -rf build/types && mkdir -p build/types/hmerctl
+	ln -s $(CURDIR)/hmerctl/* build/types/hmerctl/
+	for folder in runtime train export targets; do ln -s $(CURDIR)/$$folder build/types/hmerctl/$$folder; done
+	cd build/types && $(CURDIR)/$(BIN)/python -m mypy --config-file $(CURDIR)/pyproject.toml -p hmerctl
+
+clean:  ## remove what was built, not the environment
+	rm -rf build dist .coverage .pytest_cache .mypy_cache .ruff_cache
