@@ -170,14 +170,19 @@ def ink_scale(strokes: Sequence[np.ndarray], spec: RasterSpec) -> float:
         return 1.0
     # A hundredth of the whole: an ink of dots far apart must not grow without bound.
     typical = max(typical_extent((high - low).max(1)), float(whole.max()) / 100)
-    scale = _fit(spec.stroke_extent / typical, whole, spec)
+    scale = fit_scale(spec.stroke_extent / typical, whole, spec)
     drawn = draw([s * scale for s in strokes], spec.pen_width, spec.margin)
+    return fit_scale(refine_scale(drawn, scale, spec), whole, spec)
+
+
+def refine_scale(drawn: np.ndarray, scale: float, spec: RasterSpec) -> float:
+    """The scale at which the ordinary components of ``drawn`` (at ``scale``) are ``spec.symbol_extent`` large."""
     extents = np.maximum(connected_components(drawn >= 128).extent - spec.pen_width, 0)
     measured = max(typical_extent(extents), spec.symbol_extent / 8)
-    return _fit(scale * spec.symbol_extent / measured, whole, spec)
+    return scale * spec.symbol_extent / measured
 
 
-def _fit(scale: float, whole: np.ndarray, spec: RasterSpec) -> float:
+def fit_scale(scale: float, whole: np.ndarray, spec: RasterSpec) -> float:
     """``scale``, or less where the ink (width, height in ink units) would not fit the largest raster."""
     room = np.array([spec.max_width, spec.max_height]) - 2 * spec.margin - 2
     limits = [room[i] / whole[i] for i in range(2) if whole[i] > 0]
