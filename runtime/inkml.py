@@ -59,7 +59,7 @@ def read_inkml(source: str | Path | bytes, name: str = "") -> Ink:
     data, where, stem = read_limited(source, name)
     if not data.strip():
         raise InkError(f"{where}: the file is empty; expected InkML")
-    document, notes = _parse(data, where)
+    document, notes = _parse(data.removeprefix(b"\xef\xbb\xbf").lstrip(), where)
     strokes, position = _strokes(document, notes)
     if not strokes:
         raise InkError(f"{where}: holds no stroke that can be drawn")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hmerctl.runtime.components import Components, connected_components
+from hmerctl.runtime.components import Components, connected_components, typical_extent
 
 MIN_CONTRAST = 24
 """Ink must be darker than its paper by this many 255ths of the paper's brightness."""
@@ -35,7 +35,8 @@ def find_ink(grey: np.ndarray) -> InkMap:
     2. Paper: the grey closing (Serra 1982) by a square wider than any pen, which fills strokes and leaves the
        edges of shadows where they are. Darkness is the part of the paper's light that is missing.
     3. Otsu's threshold on darkness, with paper weighing no more than ink; no ink below ``MIN_CONTRAST``.
-    4. Specks smaller than a quarter of a pen dot are dropped, and so are dots far away from everything else.
+    4. Specks smaller than a quarter of a pen dot are dropped, and so are dots far away from everything else and
+       what little touches the border away from the rest.
 
     Args:
         grey: uint8 (height, width).
@@ -59,7 +60,9 @@ def find_ink(grey: np.ndarray) -> InkMap:
     large = components.extent * 4 >= size
     pen_width = estimate_pen_width(paint(components, large, binary.shape))
     speck = components.area * 4 < min(pen_width**2, float(components.area.max()))
-    mask = paint(components, ~(speck | _astray(components, large, 2 * size)), binary.shape)
+    symbol = typical_extent(components.extent[large])
+    dust = ~large & _outside(components, large, 2 * symbol)
+    mask = paint(components, ~(speck | dust | _cut_off(components, large, symbol / 4, binary.shape)), binary.shape)
     coverage[~_grow(mask)] = 0
     return InkMap(coverage, connected_components(mask), pen_width)
 
@@ -95,15 +98,24 @@ def _area_weighted_extent(components: Components) -> float:
     return float(components.extent[order[np.searchsorted(weight, weight[-1] / 2)]])
 
 
-def _astray(components: Components, large: np.ndarray, reach: float) -> np.ndarray:
-    """Which components are small and further than ``reach`` from the box around the large ones: bool (count,)."""
-    far = (components.left > components.right[large].max() + reach) | (
-        components.right < components.left[large].min() - reach
+def _outside(components: Components, core: np.ndarray, reach: float) -> np.ndarray:
+    """Which components are further than ``reach`` from the box around those of ``core``: bool (count,)."""
+    right, left = components.right[core].max() + reach, components.left[core].min() - reach
+    bottom, top = components.bottom[core].max() + reach, components.top[core].min() - reach
+    return (
+        (components.left > right) | (components.right < left) | (components.top > bottom) | (components.bottom < top)
     )
-    far |= (components.top > components.bottom[large].max() + reach) | (
-        components.bottom < components.top[large].min() - reach
-    )
-    return far & ~large
+
+
+def _cut_off(components: Components, large: np.ndarray, reach: float, shape: tuple[int, int]) -> np.ndarray:
+    """Marks at the picture's border, apart from the ink and small beside it: corners of shadows, other writing."""
+    height, width = shape
+    touching = (components.top == 0) | (components.left == 0)
+    touching |= (components.bottom == height - 1) | (components.right == width - 1)
+    inner = large & ~touching
+    if not inner.any() or components.area[touching].sum() * 4 > components.area[inner].sum():
+        return np.zeros(len(components), bool)
+    return touching & _outside(components, inner, reach)
 
 
 def _grow(mask: np.ndarray) -> np.ndarray:

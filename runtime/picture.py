@@ -6,6 +6,7 @@ is left of the picture's strokes when the difference between the two pens is tak
 """
 
 import io
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,8 @@ _PEN = 8
 _BORDER = 2
 """Blank pixels left around the ink, so that its ends are round."""
 
-_MAX_MARKS = 5000
-_MAX_LINE_PIXELS = 400_000
+_MAX_MARKS = 2000
+_MAX_LINE_PIXELS = 200_000
 
 
 def rasterise_picture(source: Image.Image | str | Path | bytes, spec: RasterSpec | None = None) -> Raster:
@@ -122,23 +123,28 @@ def read_grey(source: Image.Image | str | Path | bytes) -> np.ndarray:
 
 def _decode(data: bytes, where: str) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            return _grey(image, where)
+        with warnings.catch_warnings():
+            # Pillow warns of odd metadata and of sizes that are refused here anyway.
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                return _grey(image, where)
     except PictureError:
         raise
-    except Exception as error:  # a decoder may raise anything on broken data
+    except Image.UnidentifiedImageError:
         reason = "not a PNG, JPEG, BMP, WebP, GIF or TIFF picture"
-        if not isinstance(error, Image.UnidentifiedImageError):
-            lines = str(error).splitlines()
-            reason = f"broken or cut off: {lines[0] if lines else type(error).__name__}"
-        raise PictureError(f"{where}: {reason}") from None
+    except Image.DecompressionBombError:
+        reason = f"has far more than {MAX_PIXELS // 1_000_000} million pixels; crop or reduce it"
+    except Exception as error:  # a decoder may raise anything on broken data
+        lines = str(error).splitlines()
+        reason = f"broken or cut off: {lines[0] if lines else type(error).__name__}"
+    raise PictureError(f"{where}: {reason}")
 
 
 def _grey(image: Image.Image, where: str) -> np.ndarray:
     width, height = image.size
     if width * height > MAX_PIXELS:
         limit = MAX_PIXELS // 1_000_000
-        raise PictureError(f"{where}: has {width} x {height} pixels; at most {limit} million: crop or reduce it")
+        raise PictureError(f"{where}: has {width} x {height} pixels, more than {limit} million; crop or reduce it")
     if not width * height:
         raise PictureError(f"{where}: has no pixels")
     image = ImageOps.exif_transpose(image)

@@ -187,13 +187,13 @@ def test_photographs(name, case):
         "hard shadow": lambda: photo(name, light=np.where(part < 0.55, 1.0, 0.5)),
         "pencil": lambda: photo(name, ink=150),
         "noise": lambda: photo(name, noise=12, quality=40),
-        "marker": lambda: photo(name, pen=14),
+        "marker": lambda: photo(name, pen=10),
     }[case]()
     assert_agrees(rasterise_picture(data), name, size=0.12, shared=0.5)
 
 
 def test_specks_and_dust_are_left_out():
-    coverage = page("fraction", 200, 6, 150)
+    coverage = page("fraction", 200, 6, 250)
     rng = np.random.default_rng(1)
     for y, x in rng.integers(0, np.array(coverage.shape) - 2, (60, 2)):
         coverage[y : y + 2, x : x + 1] = 255
@@ -227,9 +227,8 @@ def test_scale_and_origin_lead_back_to_the_picture():
         (np.full((1, 1), 255), "the picture is all white"),
         (np.tile(np.linspace(90, 220, 120), (80, 1)), "no ink stands out"),
         (200 + np.random.default_rng(0).normal(0, 6, (80, 120)), "no ink stands out"),
-        (np.random.default_rng(0).integers(0, 2, (600, 600)) * 255, "no ink stands out"),
     ],
-    ids=["white", "black", "grey", "1x1", "gradient", "noise", "static"],
+    ids=["white", "black", "grey", "1x1", "gradient", "noise"],
 )
 def test_nothing_to_read_is_a_blank_raster_with_its_reason(image, reason):
     raster = rasterise_picture(Image.fromarray(image.astype(np.uint8)))
@@ -243,10 +242,11 @@ def test_a_transparent_picture_is_blank():
 
 
 def test_a_texture_is_no_expression():
-    y, x = np.mgrid[:1200, :1200]
-    assert "too many lines" in (
-        rasterise_picture(Image.fromarray(((x // 3 + y // 3) % 2 * 255).astype(np.uint8))).blank or ""
-    )
+    y, x = np.mgrid[:1000, :1000]
+    texture = ((x // 8 + y // 8) % 2 * 255).astype(np.uint8)
+    assert rasterise_picture(Image.fromarray(texture)).blank == "too many lines for a single expression"
+    dots = (((x % 20 < 4) & (y % 20 < 4)) * 255).astype(np.uint8)
+    assert rasterise_picture(Image.fromarray(dots)).blank == "more than 2000 separate marks: no single expression"
 
 
 def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
@@ -270,8 +270,9 @@ def file_of(format_: str) -> bytes:
         (b"", "not a PNG, JPEG"),
         (b"hello", "not a PNG, JPEG"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a PNG, JPEG"),
-        (png(20_000, 20_000, (b"IDAT", zlib.compress(b"")), (b"IEND", b"")), "has 20000 x 20000 pixels"),
-        (png(2**31 - 1, 2**31 - 1, (b"IDAT", b""), (b"IEND", b"")), "pixels; at most 64 million"),
+        (png(20_000, 20_000, (b"IDAT", zlib.compress(b"")), (b"IEND", b"")), "more than 64 million pixels"),
+        (png(2**31 - 1, 2**31 - 1, (b"IDAT", b""), (b"IEND", b"")), "more than 64 million pixels"),
+        (png(10_000, 7_000, (b"IDAT", b""), (b"IEND", b"")), "has 10000 x 7000 pixels, more than 64 million"),
         (png(30, 20, (b"IDAT", zlib.compress(b"\0" * 9)), (b"IEND", b"")), "broken or cut off"),
         (png(30, 20, (b"zTXt", b"a\0\0" + zlib.compress(b" " * 80_000_000))), "broken or cut off"),
         (file_of("PNG")[:300], "broken or cut off"),
@@ -346,7 +347,8 @@ def test_ink_and_bitmap_of_crohme_2014_agree(crohme):
             raster = rasterise_picture(pictures.extractfile(bitmap).read())
             ratios.append(raster.pixels.shape[1] / rasterise_ink(ink).pixels.shape[1])
             whole = np.ptp(np.concatenate(ink.strokes), axis=0)
-            scale = ((np.array(raster.pixels.shape[::-1]) - 2 * SPEC.margin - 1) / np.maximum(whole, 1e-9)).min()
+            longer = int(np.argmax(whole))
+            scale = (raster.pixels.shape[1 - longer] - 2 * SPEC.margin - 1) / whole[longer]
             same_size = draw([s * scale for s in ink.strokes], SPEC.pen_width, SPEC.margin)
             shared.append(overlap(raster.pixels, same_size))
     assert abs(np.median(ratios) - 1) < 0.02
