@@ -1,0 +1,131 @@
+"""The bundle folder: graphs, vocabulary, sample inks with what they must give, licence, manifest; all or nothing."""
+
+import hashlib
+import importlib.metadata
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hmerctl.export.graphs import take_apart
+from hmerctl.export.metadata import decoder_info
+from hmerctl.export.reference import TorchEngine
+from hmerctl.export.source import Source
+from hmerctl.runtime.buckets import Bucket, pad, smallest_bucket
+from hmerctl.runtime.bundle import MANIFEST, list_files, write_manifest
+from hmerctl.runtime.decode import DecodeOptions, search
+from hmerctl.runtime.errors import BundleError
+from hmerctl.runtime.ink import Ink
+from hmerctl.runtime.latex import detokenise
+from hmerctl.runtime.manifest import (
+    Component,
+    DecodingDefaults,
+    Manifest,
+    ModelInfo,
+    Sample,
+    TargetInfo,
+    VocabularyInfo,
+)
+from hmerctl.runtime.raster import rasterise_ink
+from hmerctl.runtime.strokes import format_strokes, read_strokes
+from hmerctl.train.checkpoint import replaced_folder
+
+LICENCE_FILE = "LICENSE"
+_TOOLS = ("torch", "onnx", "onnxscript", "onnxruntime", "coremltools", "numpy")
+
+
+def write_bundle(
+    path: Path,
+    source: Source,
+    target: TargetInfo,
+    build: Callable[[Path], tuple[Component, ...]],
+    buckets: Sequence[Bucket],
+    samples: Sequence[Ink],
+) -> Manifest:
+    """Write a bundle; one that is already at ``path`` is replaced as a whole.
+
+    Args:
+        path: the bundle's folder.
+        source: what is exported.
+        target: what the bundle is made for.
+        build: writes the graphs into the folder it is given and describes them.
+        buckets: raster sizes that the encoder takes.
+        samples: inks to put in, with the LaTeX that PyTorch decodes from them.
+
+    Raises:
+        BundleError: ``path`` holds something that is not a bundle.
+    """
+    if path.exists() and any(path.iterdir() if path.is_dir() else [path]) and not (path / MANIFEST).is_file():
+        raise BundleError(f"{path}: exists and is not a bundle; name another place with --out")
+    info = source.info
+    encoder, _ = take_apart(source.model)
+    decoding = DecodingDefaults()
+    with replaced_folder(path) as folder:
+        components = build(folder)
+        (folder / "vocab.json").write_text(info.vocabulary.to_json(), encoding="utf-8")
+        (folder / LICENCE_FILE).write_text(_licence_text(source), encoding="utf-8")
+        (folder / "samples").mkdir()
+        manifest = Manifest(
+            model=ModelInfo(
+                name=info.name,
+                parameters=sum(p.numel() for p in source.model.parameters()),
+                config=info.preset.to_dict()["model"],
+                checkpoint_sha256=source.sha256,
+                licence=info.licence,
+                licence_file=LICENCE_FILE,
+                training_data=str(info.training.get("data", "not recorded")),
+            ),
+            target=target,
+            preprocessing=info.raster,
+            buckets=tuple((bucket.height, bucket.width) for bucket in buckets),
+            vocabulary=VocabularyInfo(sha256=info.vocabulary.sha256, size=len(info.vocabulary)),
+            decoder=decoder_info(source.model, tuple(spec.name for spec in encoder.outputs)),
+            decoding=decoding,
+            components=components,
+            samples=tuple(_write_sample(folder, ink, source, buckets, decoding) for ink in samples),
+            files=list_files(folder),
+            tools=tool_versions(),
+        )
+        write_manifest(folder, manifest)
+    return manifest
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of what makes and checks bundles, by name."""
+    versions = {"python": platform.python_version()}
+    for name in ("hmerctl", *_TOOLS):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _write_sample(
+    folder: Path, ink: Ink, source: Source, buckets: Sequence[Bucket], decoding: DecodingDefaults
+) -> Sample:
+    """Put one ink into ``samples/``; what it must give is decoded by PyTorch through the device's own search."""
+    file = f"samples/{ink.id}.json"
+    (folder / file).write_text(format_strokes(replace(ink, truth=None)) + "\n", encoding="utf-8")
+    pixels = rasterise_ink(read_strokes(folder / file), source.info.raster).pixels
+    engine = TorchEngine(source.model)
+    memory = engine.encode(*pad(pixels, smallest_bucket(*pixels.shape, buckets)))
+    options = DecodeOptions(beams=decoding.beams, length_power=decoding.length_power)
+    best = search(engine.start(memory, decoding.beams), options)[0]
+    tokens = tuple(source.info.vocabulary.decode(best.ids))
+    return Sample(
+        file=file, tokens=tokens, latex=detokenise(tokens), raster_sha256=hashlib.sha256(pixels.tobytes()).hexdigest()
+    )
+
+
+def _licence_text(source: Source) -> str:
+    """The licence that lies beside the weights, or where the terms of the named licence are found."""
+    given = source.path / LICENCE_FILE if source.path is not None else None
+    if given is not None and given.is_file():
+        return given.read_text(encoding="utf-8")
+    name = source.info.licence or "not stated"
+    return (
+        f"Weights of the model {source.info.name!r}: {name}.\n"
+        f"The text of this licence: https://spdx.org/licenses/{name}.html\n"
+        f"Trained on: {source.info.training.get('data', 'not recorded')}\n"
+    )
