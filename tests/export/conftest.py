@@ -12,7 +12,7 @@ from hmerctl.train.checkpoint import CheckpointInfo
 from hmerctl.train.config import Preset
 from hmerctl.train.models.recognizer import ModelConfig, Recognizer
 
-VOCABULARY = Vocabulary(tuple("+ - 0 1 2 3 = a b x y ^ _ { }".split()) + ("\\frac", "\\alpha"))
+VOCABULARY = Vocabulary(tuple(r"+ - 0 1 2 3 = a b x y ^ _ { } \frac \alpha".split()))
 ENCODER = {"name": "edge", "stem": 4, "middle": 8, "middle_blocks": 1, "top": 8, "top_blocks": 1, "channels": 16}
 DECODER = {"name": "transformer", "layers": 2, "heads": 2, "width": 16, "inner": 24}
 

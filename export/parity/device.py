@@ -1,0 +1,40 @@
+"""Level L5: the inks of a bundle, through everything that runs on the device, give what the bundle says."""
+
+import hashlib
+
+from hmerctl.export.parity.pictures import Picture, pictures_of_samples
+from hmerctl.export.parity.report import Finding, holds, not_run
+from hmerctl.runtime.buckets import pad, smallest_bucket
+from hmerctl.runtime.bundle import Bundle
+from hmerctl.runtime.decode import DecodeOptions, search
+from hmerctl.runtime.engine import Engine
+
+
+def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
+    """Raster to the bit, and tokens by the device's own search with the bundle's own defaults."""
+    pictures = {picture.id: picture for picture in pictures_of_samples(bundle)}
+    if not pictures:
+        return [not_run("L5", "samples", "the bundle holds no sample inks")]
+    rasters, tokens = [], []
+    for sample, picture in zip(bundle.manifest.samples, pictures.values(), strict=True):
+        digest = hashlib.sha256(picture.pixels.tobytes()).hexdigest()
+        if sample.raster_sha256 not in (None, digest):
+            rasters.append(picture.id)
+        read = _read(bundle, engine, picture)
+        if read != sample.tokens:
+            tokens.append(f"{picture.id} gives {' '.join(read)!r}, not {' '.join(sample.tokens)!r}")
+    count = len(pictures)
+    return [
+        holds("L5", "sample rasters", not rasters, f"other bits: {', '.join(rasters)}" if rasters else f"{count} equal"),
+        holds("L5", "sample tokens", not tokens, "; ".join(tokens) or f"{count} equal"),
+    ]
+
+
+def _read(bundle: Bundle, engine: Engine, picture: Picture) -> tuple[str, ...]:
+    defaults = bundle.manifest.decoding
+    options = DecodeOptions(
+        beams=defaults.beams, length_power=defaults.length_power, max_steps=bundle.manifest.decoder.max_steps
+    )
+    bucket = smallest_bucket(*picture.pixels.shape, bundle.buckets())
+    best = search(engine.start(engine.encode(*pad(picture.pixels, bucket)), defaults.beams), options)[0]
+    return tuple(bundle.vocabulary.decode(best.ids))
