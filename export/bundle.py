@@ -15,6 +15,7 @@ from hmerctl.runtime.buckets import Bucket, pad, smallest_bucket
 from hmerctl.runtime.bundle import MANIFEST, list_files, write_manifest
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.errors import BundleError
+from hmerctl.runtime.files import replaced_folder
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.latex import detokenise
 from hmerctl.runtime.manifest import (
@@ -28,7 +29,6 @@ from hmerctl.runtime.manifest import (
 )
 from hmerctl.runtime.raster import rasterise_ink
 from hmerctl.runtime.strokes import format_strokes, read_strokes
-from hmerctl.train.checkpoint import replaced_folder
 
 LICENCE_FILE = "LICENSE"
 _TOOLS = ("torch", "onnx", "onnxscript", "onnxruntime", "coremltools", "numpy")

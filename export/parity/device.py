@@ -25,7 +25,9 @@ def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
             tokens.append(f"{picture.id} gives {' '.join(read)!r}, not {' '.join(sample.tokens)!r}")
     count = len(pictures)
     return [
-        holds("L5", "sample rasters", not rasters, f"other bits: {', '.join(rasters)}" if rasters else f"{count} equal"),
+        holds(
+            "L5", "sample rasters", not rasters, f"other bits: {', '.join(rasters)}" if rasters else f"{count} equal"
+        ),
         holds("L5", "sample tokens", not tokens, "; ".join(tokens) or f"{count} equal"),
     ]
 

@@ -61,16 +61,15 @@ def _step_against_forward(model: Recognizer, pictures: Sequence[Picture], bucket
 
 
 def _padded_against_tight(model: Recognizer, pictures: Sequence[Picture], buckets: Sequence[Bucket]) -> Finding:
-    """A larger bucket changes nothing on the cells that the raster touches: the step gives the same."""
+    """A bucket's padding changes nothing: the raster padded to whole cells only gives the same log-probabilities."""
     worst, where = 0.0, ""
+    stride = model.encoder.stride
     for picture in pictures:
-        tight = smallest_bucket(*picture.pixels.shape, buckets)
-        larger = next((b for b in buckets if b.height > tight.height and b.width > tight.width), None)
-        if larger is None:
-            continue
-        difference = _relative(_first_steps(model, picture, tight), _first_steps(model, picture, larger))
+        tight = Bucket(*(-(-side // stride) * stride for side in picture.pixels.shape))
+        bucket = smallest_bucket(tight.height, tight.width, buckets)
+        difference = _relative(_first_steps(model, picture, bucket), _first_steps(model, picture, tight))
         if not difference <= worst:
-            worst, where = difference, f"worst for {picture.id}: {tight} against {larger}"
+            worst, where = difference, f"worst for {picture.id} in {bucket.height}x{bucket.width}"
     return at_most("L1", "padding changes nothing", worst, BOUND, where)
 
 

@@ -49,11 +49,12 @@ def engine_greedy(engine: Engine, pixels: np.ndarray, buckets: Sequence[Bucket],
     token = SOS
     for _ in range(max_steps):
         log_probs, _ = session.step(np.array([token], np.int32))
+        log_probs[0, [PAD, SOS]] = -np.inf
         token = int(log_probs[0].argmax())
         if token == EOS:
             break
         ids.append(token)
-    return [i for i in ids if i != PAD]
+    return ids
 
 
 def check_sequences(

@@ -6,8 +6,11 @@ import torch
 from torch import nn
 
 from hmerctl.export.source import Source
+from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.vocabulary import Vocabulary
+from hmerctl.targets.base import find
+from hmerctl.targets.build import export_bundle, make_plan
 from hmerctl.train.checkpoint import CheckpointInfo
 from hmerctl.train.config import Preset
 from hmerctl.train.models.recognizer import ModelConfig, Recognizer
@@ -57,3 +60,12 @@ def tiny_ink(seed: int, strokes: int = 4) -> Ink:
 def inks() -> list[Ink]:
     """Three inks, short to long."""
     return [tiny_ink(1, 2), tiny_ink(2, 4), tiny_ink(3, 7)]
+
+
+@pytest.fixture(scope="session")
+def bundle(source: Source, inks: list[Ink], tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The tiny model exported to the target ``onnx``."""
+    target = find("onnx")
+    path = tmp_path_factory.mktemp("bundle") / "tiny-onnx-fp32.hmer"
+    export_bundle(source, target, make_plan(source, target), path, inks)
+    return open_bundle(path)
