@@ -1,10 +1,11 @@
 """What every engine offers: the encoder once per picture, then decoder steps in a session that keeps the state."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
-Memory = dict[str, np.ndarray]
+Memory = Mapping[str, np.ndarray]
 """Encoder outputs by name, batch axis 1; what the steps need of the picture."""
 
 
