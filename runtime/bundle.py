@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from hmerctl.runtime import raster
 from hmerctl.runtime.buckets import Bucket
 from hmerctl.runtime.errors import BundleError
+from hmerctl.runtime.files import write_text
 from hmerctl.runtime.manifest import SCHEMA_VERSION, Component, FileEntry, Manifest, safe_path
 from hmerctl.runtime.vocabulary import Vocabulary
 
@@ -128,10 +129,7 @@ def read_manifest(root: Path, name: str) -> Manifest:
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Write ``manifest.json`` into a bundle's folder, in one piece or not at all."""
-    with tempfile.NamedTemporaryFile("w", dir=root, prefix=".manifest-", delete=False, encoding="utf-8") as file:
-        file.write(manifest.model_dump_json(indent=2, exclude_none=True) + "\n")
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(root / MANIFEST)
+    write_text(root / MANIFEST, manifest.model_dump_json(indent=2, exclude_none=True) + "\n")
 
 
 def sha256_file(path: Path) -> str:

@@ -223,6 +223,10 @@ class ParityReport(Part):
         """Names of the levels that failed."""
         return tuple(level.level for level in self.levels if level.status == "failed")
 
+    def summary(self) -> dict[str, str]:
+        """Status by level."""
+        return {level.level: level.status for level in self.levels}
+
 
 class Manifest(Part):
     """The whole of ``manifest.json``.

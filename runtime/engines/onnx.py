@@ -1,11 +1,10 @@
 """Engine ``onnxruntime``: ONNX graphs on the CPU, the state kept in buffers that live as long as the decoding."""
 
-import os
-
 import numpy as np
 import onnxruntime as ort
 
 from hmerctl.runtime.bundle import VOCABULARY_METADATA, Bundle
+from hmerctl.runtime.device import available_cores
 from hmerctl.runtime.engine import Memory
 from hmerctl.runtime.errors import BundleError, EngineError
 from hmerctl.runtime.manifest import Component
@@ -17,12 +16,10 @@ PROVIDER = "CPUExecutionProvider"
 FIRST_ROWS = 64
 """Rows that a cache begins with where the graph lets its time axis grow."""
 
+_EXTERNAL_DATA = b"\x0a\x08location\x12"
+"""How a tensor's external data begins in a protobuf. onnxruntime 1.23 reads whatever file it names."""
+
 _DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int32)": np.int32}
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class OnnxEngine:
@@ -49,9 +46,10 @@ class OnnxEngine:
         options.intra_op_num_threads = self.threads[component.role]
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        data = self.bundle.file(component.file).read_bytes()
+        if _EXTERNAL_DATA in data:
+            raise EngineError(f"{where} keeps weights in another file, which is not allowed; export the bundle anew")
         try:
-            # From bytes: external data, which could name any file, is refused.
-            data = self.bundle.file(component.file).read_bytes()
             session = ort.InferenceSession(data, options, providers=[PROVIDER])
         except Exception as error:  # onnxruntime's errors share no base class
             raise EngineError(f"{where} cannot be loaded by {self.name} ({error}); export the bundle anew") from error

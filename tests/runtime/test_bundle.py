@@ -145,7 +145,8 @@ def test_size_bombs_are_refused_before_anything_is_read(tiny: Path) -> None:
 
 
 def test_another_vocabulary(tiny: Path) -> None:
-    (tiny / "vocab.json").write_text('["a","b"]')
+    tokens = json.loads((tiny / "vocab.json").read_text())
+    (tiny / "vocab.json").write_text(json.dumps(tokens[::-1]))
     edit(tiny, lambda manifest: manifest.update(files=[entry.model_dump() for entry in list_files(tiny)]))
     refused(tiny, "vocab.json is not the vocabulary that the manifest names")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hmerctl.runtime.decode import DecodeOptions, Hypothesis, loop_period, search
 from hmerctl.runtime.errors import EngineError
-from hmerctl.runtime.vocabulary import EOS, SOS
+from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 
 A, B, C = 3, 4, 5
 WIDTH = 6
@@ -80,6 +80,22 @@ def test_equal_probabilities_are_taken_in_the_order_of_rank_and_id() -> None:
     table = {(): {A: 0.25, B: 0.25, C: 0.25, EOS: 0.25}}
     assert [h.ids for h in run(table, beams=4, length_power=0.0)] == [(), (A,), (B,), (C,)]
     assert run(table)[0].ids == ()
+
+
+def test_an_ended_sequence_leaves_its_place_to_the_next_best() -> None:
+    # eos, a, b are the three best; a beam of two must still follow both a and b.
+    table = {(): {EOS: 0.5, A: 0.3, B: 0.2}, (A,): {C: 0.6, EOS: 0.1}, (B,): {EOS: 1.0}}
+    assert [h.ids for h in run(table, beams=2, length_power=0.0)] == [(), (B,)]
+
+
+def test_the_search_goes_on_while_a_live_sequence_beats_the_worst_that_ended() -> None:
+    # After two steps "" (0.5) and "b" (0.05) have ended, and "a c" (0.3) is under way.
+    table = {(): {EOS: 0.5, A: 0.3, B: 0.2}, (A,): {C: 1.0}, (B,): {EOS: 0.25}, (A, C): {EOS: 1.0}}
+    assert [h.ids for h in run(table, beams=2, length_power=0.0)] == [(), (A, C)]
+
+
+def test_pad_and_sos_are_never_written() -> None:
+    assert run({(): {PAD: 0.5, SOS: 0.4, A: 0.1}})[0].ids == (A,)
 
 
 def test_attention_and_log_probs_follow_the_path_and_not_the_row() -> None:

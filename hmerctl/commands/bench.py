@@ -1,0 +1,100 @@
+"""``hmerctl bench``: how fast a bundle is on this machine, and the figures of many machines side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hmerctl.commands.common import DefaultRun, console, fail, print_json, print_table
+
+if TYPE_CHECKING:
+    from hmerctl.runtime.bench_report import Latency
+
+bench = typer.Typer(
+    cls=DefaultRun,
+    help="Measure the latency of a bundle on this machine (run), or compare measurements (report). "
+    "`hmerctl bench BUNDLE` is `hmerctl bench run BUNDLE`.",
+)
+
+
+@bench.command()
+def run(
+    bundle: Path | None = typer.Argument(None, help="Bundle folder; the shipped one if left out."),
+    quick: bool = typer.Option(False, "--quick", help="128 queries and 10 s instead of 1,024 and 60 s."),
+    sustained: float | None = typer.Option(
+        None, min=1, help="Go on for so many seconds to show drift; 300 is the protocol's."
+    ),
+    inks: list[Path] | None = typer.Option(
+        None, help="Ink or picture to ask with (repeat); else the bundle's samples."
+    ),
+    beam: int | None = typer.Option(None, min=1, max=64, help="Beam width; the bundle's if left out."),
+    threads: int | None = typer.Option(None, min=1, help="Threads of the encoder."),
+    json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
+    out: Path | None = typer.Option(None, help="Write the report to this JSON file."),
+) -> None:
+    """Measure: one query after the other, p50/p90/p99, cold start, encoder and decoder step apart."""
+    from dataclasses import replace
+
+    from rich.progress import Progress
+
+    from hmerctl.runtime.bench import QUICK, Plan, measure
+    from hmerctl.runtime.bench_report import HEADERS, row
+    from hmerctl.runtime.files import write_text
+    from hmerctl.runtime.shipped import shipped_bundle
+
+    plan = replace(QUICK if quick else Plan(), sustained_seconds=sustained or 0.0)
+    with Progress(console=console(), transient=True) as bar:
+        task = bar.add_task("load", total=1.0)
+        report = measure(
+            bundle or shipped_bundle(),
+            plan,
+            inks=inks or (),
+            beams=beam,
+            threads=threads,
+            tick=lambda stage, share: bar.update(task, description=stage, completed=share),
+        )
+    if out is not None:
+        write_text(out, report.model_dump_json(indent=2) + "\n")
+    if json:
+        print_json(report)
+    else:
+        print_table(["", ""], zip(HEADERS, row(report), strict=True))
+        print_table(
+            ["length", "queries", "p50 ms", "p90 ms", "p99 ms"],
+            [(f"{s.name} ({s.fewest}-{s.most})", s.latency.count, *_percentiles(s.latency)) for s in report.strata],
+        )
+    if report.parity != "verified":
+        fail(f"{report.bundle}: parity report {report.parity}; no row in a table before hmerctl verify has passed")
+
+
+@bench.command("report")
+def compare(
+    files: list[Path] = typer.Argument(help="JSON files written by hmerctl bench --out."),
+    plot: Path | None = typer.Option(None, help="Also draw the latencies into this PNG (needs matplotlib)."),
+    json: bool = typer.Option(False, "--json", help="Print the reports as a JSON array."),
+) -> None:
+    """Compare measurements in one table, fastest first. No row without a parity report that passed."""
+    from hmerctl.runtime import bench_report
+
+    reports = [bench_report.read_report(file) for file in files]
+    refused = [(file, report) for file, report in zip(files, reports, strict=True) if report.parity != "verified"]
+    for file, report in refused:
+        fail(f"{file}: left out, parity report {report.parity}; run hmerctl verify on the bundle and measure again")
+    rows = sorted((report for report in reports if report.parity == "verified"), key=lambda r: r.latency.p50)
+    if json:
+        print_json(rows)
+    elif rows:
+        print_table(bench_report.HEADERS, map(bench_report.row, rows))
+    if plot is not None and rows:
+        bench_report.plot(rows, plot)
+    if refused:
+        raise typer.Exit(1)
+
+
+def _percentiles(latency: "Latency") -> tuple[str, str, str]:
+    return f"{latency.p50:.2f}", f"{latency.p90:.2f}", f"{latency.p99:.2f}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group."""
+    app.add_typer(bench, name="bench")

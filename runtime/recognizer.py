@@ -1,0 +1,189 @@
+"""Ink or picture to LaTeX: the whole way, on the device.
+
+>>> Recognizer().recognize("formula.inkml").latex  # doctest: +SKIP
+'\\frac{a}{b}'
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from PIL import Image
+
+from hmerctl.runtime.boxes import WITHOUT_INK, attention_box
+from hmerctl.runtime.buckets import pad, smallest_bucket
+from hmerctl.runtime.bundle import Bundle, open_bundle
+from hmerctl.runtime.confidence import confidence, decide
+from hmerctl.runtime.decode import DecodeOptions, Hypothesis, search
+from hmerctl.runtime.engine import Engine
+from hmerctl.runtime.engines import load_engine
+from hmerctl.runtime.grammar import GrammarConstraint, malformed
+from hmerctl.runtime.ink import Ink
+from hmerctl.runtime.latex import detokenise
+from hmerctl.runtime.load import load_raster
+from hmerctl.runtime.picture import rasterise_picture
+from hmerctl.runtime.raster import Raster, rasterise_ink
+from hmerctl.runtime.result import Alternative, Result, TokenResult
+from hmerctl.runtime.shipped import shipped_bundle
+
+Source: TypeAlias = Ink | Image.Image | Raster | Path | str
+
+
+class Recognizer:
+    """Reads handwriting with one bundle. May be used from several threads at once.
+
+    Args:
+        bundle: an opened bundle, or its path; None for the one that is shipped.
+        engine: what runs it; None for the engine of its target.
+        beams, length_power, grammar: see ``DecodingDefaults``; None for what the bundle says.
+        threads: for the encoder; None for the engine's default.
+
+    Raises:
+        BundleError, EngineError: the bundle or its engine cannot be used.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle | Path | str | None = None,
+        *,
+        engine: Engine | None = None,
+        beams: int | None = None,
+        length_power: float | None = None,
+        grammar: bool | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle or shipped_bundle())
+        self.engine = engine or load_engine(self.bundle, threads)
+        defaults = self.bundle.manifest.decoding
+        wanted = defaults.grammar if grammar is None else grammar
+        self.options = DecodeOptions(
+            beams=defaults.beams if beams is None else beams,
+            length_power=defaults.length_power if length_power is None else length_power,
+            max_steps=self.bundle.manifest.decoder.max_steps,
+            constraint=GrammarConstraint(self.bundle.vocabulary) if wanted else None,
+        )
+        self._buckets = self.bundle.buckets()
+
+    def recognize(
+        self, source: Source, *, deadline: float | None = None, cancelled: Callable[[], bool] | None = None
+    ) -> Result:
+        """Read one expression.
+
+        Args:
+            source: ink, an opened picture, a raster, or the path of an ink or picture file.
+            deadline: seconds from now after which no further step begins; the result says so.
+            cancelled: asked before each step; True ends the decoding.
+
+        Raises:
+            InkError, PictureError: the file cannot be read.
+        """
+        started = time.perf_counter()
+        options = replace(
+            self.options, cancelled=cancelled, deadline=None if deadline is None else time.monotonic() + deadline
+        )
+        raster = self._rasterise(source)
+        drawn = time.perf_counter()
+        name = source.id if isinstance(source, Ink) else str(source) if isinstance(source, str | Path) else ""
+        if raster.blank is not None:
+            return self._blank(name, raster, {"raster": drawn - started, "total": drawn - started})
+        bucket = smallest_bucket(*raster.pixels.shape, self._buckets)
+        memory = self.engine.encode(*pad(raster.pixels, bucket))
+        encoded = time.perf_counter()
+        hypotheses = search(self.engine.start(memory, options.beams), options)
+        decoded = time.perf_counter()
+        timings = {
+            "raster": drawn - started,
+            "encode": encoded - drawn,
+            "decode": decoded - encoded,
+            "total": decoded - started,
+        }
+        stride = self.bundle.manifest.decoder.stride
+        cells = (bucket.height // stride, bucket.width // stride)
+        return self._result(name, raster, hypotheses, cells, timings)
+
+    def recognize_many(self, sources: Iterable[Source]) -> Iterator[Result]:
+        """Read expressions one after the other: exactly what ``recognize`` gives for each.
+
+        They are not batched: padding to a common size could change a result in its last digits.
+        """
+        return (self.recognize(source) for source in sources)
+
+    def _rasterise(self, source: Source) -> Raster:
+        spec = self.bundle.manifest.preprocessing
+        if isinstance(source, Raster):
+            return source
+        if isinstance(source, Ink):
+            return rasterise_ink(source, spec)
+        if isinstance(source, Image.Image):
+            return rasterise_picture(source, spec)
+        return load_raster(Path(source), spec)
+
+    def _result(
+        self,
+        name: str,
+        raster: Raster,
+        hypotheses: list[Hypothesis],
+        cells: tuple[int, int],
+        timings: dict[str, float],
+    ) -> Result:
+        manifest, best = self.bundle.manifest, hypotheses[0]
+        words = self.bundle.vocabulary.decode(best.ids)
+        attention = best.attention[: len(words)].reshape(len(words), *cells)
+        tokens = tuple(
+            TokenResult(
+                word,
+                log_prob,
+                None if word in WITHOUT_INK else attention_box(weights, raster, manifest.decoder.stride),
+            )
+            for word, log_prob, weights in zip(words, best.log_probs, attention, strict=False)
+        )
+        sure = confidence(best, manifest.calibration)
+        decision, reason = decide(best.stop, malformed(words), sure, manifest.decoding)
+        return Result(
+            id=name,
+            latex=detokenise(words),
+            tokens=tokens,
+            log_prob=best.log_prob,
+            score=best.score,
+            alternatives=tuple(self._alternative(h) for h in hypotheses[1:]),
+            confidence=sure,
+            confidence_kind="raw" if manifest.calibration is None else "calibrated",
+            decision=decision,
+            reason=reason,
+            stop=best.stop,
+            timings={stage: 1000 * seconds for stage, seconds in timings.items()},
+            engine=self.engine.name,
+            bundle=manifest.bundle_id,
+            raster=raster,
+            attention=attention,
+            stride=manifest.decoder.stride,
+        )
+
+    def _alternative(self, hypothesis: Hypothesis) -> Alternative:
+        words = tuple(self.bundle.vocabulary.decode(hypothesis.ids))
+        return Alternative(detokenise(words), words, hypothesis.log_prob, hypothesis.score, hypothesis.stop)
+
+    def _blank(self, name: str, raster: Raster, timings: dict[str, float]) -> Result:
+        """The empty result of an input that holds nothing to read."""
+        return Result(
+            id=name,
+            latex="",
+            tokens=(),
+            log_prob=0.0,
+            score=0.0,
+            alternatives=(),
+            confidence=0.0,
+            confidence_kind="raw" if self.bundle.manifest.calibration is None else "calibrated",
+            decision="reject",
+            reason=f"nothing to read: {raster.blank}",
+            stop="blank",
+            timings={stage: 1000 * seconds for stage, seconds in timings.items()},
+            engine=self.engine.name,
+            bundle=self.bundle.manifest.bundle_id,
+            raster=raster,
+            attention=np.zeros((0, 0, 0), np.float32),
+            stride=self.bundle.manifest.decoder.stride,
+        )

@@ -1,0 +1,95 @@
+"""recognize, inspect and bench as a user runs them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from hmerctl.cli import app
+from hmerctl.runtime import shipped
+
+
+def hmerctl(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def ink(tmp_path: Path) -> Path:
+    file = tmp_path / "ink.json"
+    file.write_text(json.dumps({"strokes": [[[0, 0], [30, 30]], [[30, 0], [0, 30]]]}))
+    return file
+
+
+def test_recognize(shared_tiny: Path, ink: Path) -> None:
+    result = hmerctl("recognize", ink, "--bundle", shared_tiny)
+    assert result.exit_code == 0
+    path, latex, decision = result.stdout.rstrip("\n").split("\t")
+    assert (path, latex) == (str(ink), "x^{2}+y")
+    assert decision.split()[0] in ("accept", "review", "reject")
+
+
+def test_recognize_goes_on_after_a_bad_file_and_exits_with_1(shared_tiny: Path, ink: Path, tmp_path: Path) -> None:
+    result = hmerctl("recognize", tmp_path / "none.inkml", ink, "--bundle", shared_tiny)
+    assert result.exit_code == 1
+    assert "none.inkml" in result.stderr and len(result.stderr.splitlines()) == 1
+    assert "x^{2}+y" in result.stdout
+    result = hmerctl("recognize", tmp_path / "none.inkml", ink, "--bundle", shared_tiny, "--json", "--beam", 3)
+    bad, good = json.loads(result.stdout)
+    assert "none.inkml" in bad["error"]
+    assert good["latex"] == "x^{2}+y" and len(good["alternatives"]) == 2
+
+
+def test_recognize_draws_one_picture(shared_tiny: Path, ink: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "out.png"
+    assert hmerctl("recognize", ink, "--bundle", shared_tiny, "--picture", picture).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    result = hmerctl("recognize", ink, ink, "--bundle", shared_tiny, "--picture", picture)
+    assert result.exit_code == 1 and "give one file" in result.stderr
+
+
+def test_without_a_shipped_bundle_the_error_says_so(
+    ink: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    result = hmerctl("recognize", ink)
+    assert result.exit_code == 1 and "no bundle for onnx is shipped" in result.stderr
+
+
+def test_inspect(shared_tiny: Path, tiny: Path) -> None:
+    result = hmerctl("inspect", shared_tiny)
+    assert result.exit_code == 0 and "tiny-onnx-fp32@" in result.stdout and "encoder.onnx" in result.stdout
+    assert json.loads(hmerctl("inspect", shared_tiny, "--json").stdout)["model"]["name"] == "tiny"
+    assert "Manifest" in hmerctl("inspect", "--schema").stdout
+    (tiny / "step.onnx").unlink()
+    result = hmerctl("inspect", tiny)
+    assert result.exit_code == 1 and "step.onnx is missing" in result.stderr
+
+
+def test_bench_report_has_no_row_without_a_parity_report(
+    shared_tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hmerctl.runtime import bench
+
+    monkeypatch.setattr(bench, "QUICK", bench.Plan(5, 0, 0, 0))
+    unverified, verified = tmp_path / "a.json", tmp_path / "b.json"
+    result = hmerctl("bench", shared_tiny, "--quick", "--out", unverified)
+    assert result.exit_code == 0 and "p50 ms" in result.stdout
+    assert "parity report missing" in result.stderr
+    value = json.loads(unverified.read_text())
+    verified.write_text(json.dumps({**value, "parity": "verified", "parity_levels": {"L2": "passed"}}))
+    result = hmerctl("bench", "report", unverified, verified, "--json")
+    assert result.exit_code == 1
+    assert [row["parity"] for row in json.loads(result.stdout)] == ["verified"]
+    assert "a.json: left out, parity report missing" in result.stderr
+    result = hmerctl("bench", "report", verified, "--plot", tmp_path / "plot.png")
+    assert result.exit_code == 0 and (tmp_path / "plot.png").exists()
+
+
+def test_bench_json(shared_tiny: Path, ink: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hmerctl.runtime import bench
+
+    monkeypatch.setattr(bench, "QUICK", bench.Plan(5, 0, 0, 0))
+    value = json.loads(hmerctl("bench", "run", shared_tiny, "--quick", "--json", "--inks", ink).stdout)
+    assert value["queries"] >= 5 and np.isfinite(value["latency"]["p99"])
