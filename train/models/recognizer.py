@@ -13,6 +13,7 @@ from hmerctl.train.models import (  # noqa: F401  (they register their parts)
     densenet,
     edge,
     learned_positions,
+    self_attention,
     transformer,
 )
 from hmerctl.train.models.parts import Decoder, Encoder, build
