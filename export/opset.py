@@ -10,7 +10,7 @@ from hmerctl.runtime.errors import HmerError
 
 _REDUCTIONS = {f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Max Mean Min Prod SumSquare".split()}
 _NEW_IN_18 = {"BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "CenterCropPad", "Col2Im", "GroupNormalization"}
-_NEW_IN_18 |= {"Mish", "OptionalGetElement", "OptionalHasElement", "Pad", "Resize"}
+_NEW_IN_18 |= {"Mish", "OptionalGetElement", "OptionalHasElement", "Resize"}
 
 
 class OpsetError(HmerError):
@@ -25,7 +25,7 @@ def lower_to_17(model: onnx.ModelProto) -> None:
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        if node.op_type in _NEW_IN_18:
+        if node.op_type in _NEW_IN_18 or (node.op_type == "Pad" and any(node.input[3:])):  # its axes are new
             raise OpsetError(f"{node.op_type} ({node.name}) is not available in opset 17; express it otherwise")
         if node.op_type == "Split":
             _drop_attribute(node, "num_outputs")

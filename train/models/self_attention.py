@@ -83,11 +83,11 @@ class SelfAttentionLayer(nn.Module):
             table = None if self.relative is None else self.relative.in_window(self.window.rows, self.window.columns)
             mixed = self.window(query, key, value, bias, table)
         else:
-            flat = (part.flatten(2, 3) for part in (query, key, value))
-            scores = bias.flatten(1)[:, None, None]
+            query, key, value = (part.flatten(2, 3) for part in (query, key, value))
+            scores = query @ key.transpose(2, 3) * query.shape[3] ** -0.5 + bias.flatten(1)[:, None, None]
             if self.relative is not None:
                 scores = scores + self.relative.between_cells(x.shape[1], x.shape[2]).to(scores.dtype)
-            mixed = F.scaled_dot_product_attention(*flat, attn_mask=scores).unflatten(2, x.shape[1:3])
+            mixed = (scores.softmax(3) @ value).unflatten(2, x.shape[1:3])
         return mixed.permute(0, 2, 3, 1, 4).flatten(3)
 
 
