@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hmerctl.targets.coreml.lowering import lowering
 from hmerctl.targets.coreml.palette import palettise
 from hmerctl.targets.coreml.tools import CoreMlError, coremltools
 
@@ -85,7 +86,7 @@ def convert(
         return op.op_type != "add" or not any(var.name in wide for var in (op.x, op.y))
 
     try:
-        with quiet(), _stable_log_softmax():
+        with quiet(), lowering():
             model = ct.convert(
                 traced,
                 inputs=[
@@ -142,30 +143,3 @@ def quiet() -> Iterator[None]:
     finally:
         tqdm.tqdm.__init__ = original
         logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _stable_log_softmax() -> Iterator[None]:
-    """Convert log_softmax as ``x - max - log(sum(exp(x - max)))``.
-
-    coremltools writes log(softmax(x)), which is -inf in float16 for probabilities below 6e-8. Its other form,
-    reduce_log_sum_exp, overflows on the Neural Engine from x = 7.6 on (apple/coremltools#2690).
-    """
-    from coremltools.converters.mil import Builder as mb  # noqa: N813
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as registry  # noqa: N811
-
-    def log_softmax(context: Any, node: Any) -> None:
-        inputs = _get_inputs(context, node, min_expected=2)
-        x, axes = inputs[0], [int(inputs[1].val)]
-        shifted = mb.sub(x=x, y=mb.reduce_max(x=x, axes=axes, keep_dims=True))
-        total = mb.log(x=mb.reduce_sum(x=mb.exp(x=shifted), axes=axes, keep_dims=True))
-        context.add(mb.sub(x=shifted, y=total, name=node.name))
-
-    name = "log_softmax"
-    original = registry.get_func(name)
-    registry.set_func_by_name(log_softmax, name)
-    try:
-        yield
-    finally:
-        registry.set_func_by_name(original, name)

@@ -14,15 +14,13 @@ Arithmetic:
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from hmerctl.targets.coreml import compressed, elementwise, neural, tensors  # noqa: F401  (they register operations)
-from hmerctl.targets.coreml.operations import OPERATIONS, Arguments, Value, to_half
+from hmerctl.targets.coreml.operations import OPERATIONS, Arguments, Arithmetic, Value, to_half
 from hmerctl.targets.coreml.tools import CoreMlError, coremltools
-
-Arithmetic = Literal["declared", "stepwise", "fp32"]
 
 MINIMUM_IOS = {6: "15", 7: "16", 8: "17", 9: "18"}
 """Specification version of a package to the first iOS that loads it (coremltools' AvailableTarget)."""
@@ -122,7 +120,7 @@ class MilFunction:
             return
         if op.op_type not in OPERATIONS or op.blocks:
             raise CoreMlError(f"{self.label}: MIL operation {op.op_type} {op.name!r} is not one the evaluator knows")
-        step = _Step(op, self.arithmetic == "stepwise")
+        step = _Step(op)
         if op.op_type.startswith("constexpr_"):
             # Weights unfold once, at load, in float32; Core ML too gives them in the declared type.
             self._constants.update(self._results(step, self._constants))
@@ -175,7 +173,7 @@ class MilFunction:
             key: [read(name) for name in names] if key in step.lists else read(names[0])
             for key, names in step.reads.items()
         }
-        call = Arguments(step.op_type, step.name, arguments, step.shapes, step.dtypes, step.stepwise)
+        call = Arguments(step.op_type, step.name, arguments, step.shapes, step.dtypes, self.arithmetic)
         try:
             results = OPERATIONS[step.op_type](call)
         except (ValueError, RuntimeError) as error:
@@ -208,8 +206,8 @@ class _Step:
     ``names`` are the values it reads that are not constants; ``last`` those that no later operation reads.
     """
 
-    def __init__(self, op: Any, stepwise: bool) -> None:
-        self.op_type, self.name, self.stepwise = op.op_type, op.name, stepwise
+    def __init__(self, op: Any) -> None:
+        self.op_type, self.name = op.op_type, op.name
         self.reads: dict[str, list[str]] = {}
         self.lists: set[str] = set()
         for key, var in op.inputs.items():

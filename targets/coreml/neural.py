@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from hmerctl.targets.coreml.operations import Arguments, operation
+from hmerctl.targets.coreml.operations import Arguments, operation, to_half
 
 
 def _tensor(x: np.ndarray) -> torch.Tensor:
@@ -138,3 +138,26 @@ def pool(a: Arguments) -> np.ndarray:
     if bool(a.get("exclude_padding_from_average", False)):
         padded = padded / F.avg_pool2d(_padded(a, torch.ones_like(x), kernel, strides, 0.0), kernel, strides)
     return padded.numpy()
+
+
+@operation("gru")
+def gru(a: Arguments) -> list[np.ndarray]:
+    """A scan over the first axis; the state is kept in the declared type from step to step."""
+    if a.get("direction", "forward") != "forward" or a.get("bias") is not None:
+        raise a.error("has a bias or runs backwards, which the evaluator does not define")
+    if (a.get("recurrent_activation"), a.get("activation")) != ("sigmoid", "tanh"):
+        raise a.error("has other activations than sigmoid and tanh")
+    inputs = a.step(F.linear(_tensor(a["x"]), _tensor(a["weight_ih"])).numpy())
+    state, weight = a["initial_h"], np.ascontiguousarray(a["weight_hh"].T)
+    half = a.dtypes[0] == np.float16
+    states = []
+    for row in inputs:
+        of_input, of_state = np.split(row, 3, axis=1), np.split(a.step(state @ weight), 3, axis=1)
+        reset = a.step(1 / (1 + np.exp(-(of_input[0] + of_state[0]))))
+        new = a.step(np.tanh(of_input[1] + a.step(reset * of_state[1])))
+        update = a.step(1 / (1 + np.exp(-(of_input[2] + of_state[2]))))
+        state = (1 - update) * new + update * state
+        state = to_half(state) if half and a.arithmetic != "fp32" else state
+        states.append(state)
+    sequence = np.stack(states) if bool(a.get("output_sequence", False)) else state[None]
+    return [sequence, state]

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from hmerctl.targets.coreml.tools import CoreMlError
 
+Arithmetic = Literal["declared", "stepwise", "fp32"]
 Value = Any
 """np.ndarray (floats always float32), a list of them, str, or None for an argument that is not there."""
 
@@ -27,7 +28,7 @@ class Arguments:
         values: inputs by name, defaults filled in; None where an optional input is absent.
         shapes: declared shapes of the outputs.
         dtypes: declared numpy dtypes of the outputs.
-        stepwise: round after each elementary step inside a composite operation (see ``Arguments.step``).
+        arithmetic: see ``hmerctl.targets.coreml.mil``.
     """
 
     op_type: str
@@ -35,7 +36,7 @@ class Arguments:
     values: dict[str, Value]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
-    stepwise: bool
+    arithmetic: Arithmetic
 
     def __getitem__(self, name: str) -> Value:
         """A required input. Raises CoreMlError when it is absent."""
@@ -69,6 +70,11 @@ class Arguments:
     def step(self, x: np.ndarray) -> np.ndarray:
         """The result of an inner step: rounded to float16 when evaluating a float16 operation stepwise."""
         return to_half(x) if self.stepwise and self.dtypes[0] == np.float16 else x
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether inner steps of composite operations are rounded."""
+        return self.arithmetic == "stepwise"
 
     def error(self, what: str) -> CoreMlError:
         """An error that names this operation."""

@@ -25,6 +25,7 @@ X, Y, P = floats(2, 3, 4), floats(2, 3, 4), np.abs(floats(2, 3, 4)) + 0.1
 INT, DIVISOR = RNG.integers(-9, 9, (2, 3)).astype(np.int32), RNG.integers(1, 4, (2, 3)).astype(np.int32)
 IMAGE, WEIGHT, BIAS = floats(2, 4, 7, 6), floats(6, 2, 3, 3), floats(6)
 Q, K, V, MASK = floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4), floats(1, 1, 3, 5)
+GRU_START, GRU_IH, GRU_HH = floats(2, 3), floats(9, 4), floats(9, 3)
 MATRIX, VECTOR = floats(5, 4), floats(4)
 
 
@@ -34,6 +35,15 @@ def t(x: np.ndarray) -> torch.Tensor:
 
 def pooled(function, x, kernel, stride, pad):
     return function(F.pad(t(x), pad, value=-torch.inf if function is F.max_pool2d else 0.0), kernel, stride)
+
+
+def gru(x: np.ndarray, h: np.ndarray, of_input: np.ndarray, of_state: np.ndarray) -> torch.Tensor:
+    """torch's GRU without biases; MIL has its gates in the order r, n, z, torch in r, z, n."""
+    order = [0, 1, 2, 6, 7, 8, 3, 4, 5]
+    cell = torch.nn.GRU(4, 3, bias=False)
+    cell.weight_ih_l0.data, cell.weight_hh_l0.data = t(of_input[order]), t(of_state[order])
+    with torch.no_grad():
+        return cell(t(x), t(h)[None])[0]
 
 
 CASES = {
@@ -218,6 +228,11 @@ CASES = {
         lambda x: mb.conv(x=x, weight=WEIGHT[:, :1, 0], pad_type="valid", groups=3, dilations=[1]),
         lambda x: F.conv1d(t(x), t(WEIGHT[:, :1, 0]), groups=3),
     ),
+    "gru": (
+        (floats(5, 2, 4),),
+        lambda x: mb.gru(x=x, initial_h=GRU_START, weight_ih=GRU_IH, weight_hh=GRU_HH, output_sequence=True)[0],
+        lambda x: gru(x, GRU_START, GRU_IH, GRU_HH),
+    ),
     "max_pool": (
         (IMAGE,),
         lambda x: mb.max_pool(x=x, kernel_sizes=[3, 2], strides=[2, 2], pad_type="custom", pad=[1, 1, 0, 0]),
@@ -293,7 +308,7 @@ def test_every_known_operation_is_tried() -> None:
 
 
 def compressed(op_type: str, **values: np.ndarray) -> np.ndarray:
-    return OPERATIONS[op_type](Arguments(op_type, "w", values, (), (np.dtype(np.float16),), False))
+    return OPERATIONS[op_type](Arguments(op_type, "w", values, (), (np.dtype(np.float16),), "declared"))
 
 
 def test_affine_dequantize_by_hand() -> None:
