@@ -34,6 +34,24 @@ class TensorType:
     dtype: np.dtype
 
 
+@dataclass(frozen=True)
+class OperationInfo:
+    """One operation of a function as declared.
+
+    Attributes:
+        op_type, name: what it is, and what the package calls it.
+        reads: types of the tensors it reads by argument name, constants included; lists by their elements.
+        constants: which of ``reads`` are constants.
+        gives: types of its results.
+    """
+
+    op_type: str
+    name: str
+    reads: tuple[tuple[str, TensorType], ...]
+    constants: frozenset[str]
+    gives: tuple[TensorType, ...]
+
+
 class MilPackage:
     """A saved .mlpackage.
 
@@ -41,6 +59,7 @@ class MilPackage:
         path: the package folder.
         specification: its specification version (see MINIMUM_IOS).
         functions: names of its functions, in order.
+        metadata: the strings that its maker left in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,6 +80,7 @@ class MilPackage:
             raise CoreMlError(f"{model}: not an ML program but {self._spec.WhichOneof('Type')}; export it again")
         self._weights = model.parent / "weights"
         self.specification: int = self._spec.specificationVersion
+        self.metadata: dict[str, str] = dict(self._spec.description.metadata.userDefined)
         described = [function.name for function in self._spec.description.functions]
         self.functions: tuple[str, ...] = tuple(described or self._spec.mlProgram.functions)
 
@@ -98,7 +118,8 @@ class MilFunction:
 
     Attributes:
         inputs, outputs: declared types by name, in order.
-        operations: (operation type, name) of every operation but constants, in order.
+        operations: every operation but constants and weights, in order.
+        largest: by name, the largest magnitude of each constant of floats.
         overflows: operations of the last call whose result is not finite although what they read was.
     """
 
@@ -111,7 +132,12 @@ class MilFunction:
         self._steps: list[_Step] = []
         for op in function.operations:
             self._add(op)
-        self.operations = [(step.op_type, step.name) for step in self._steps]
+        self.operations = tuple(step.info for step in self._steps)
+        self.largest = {
+            name: float(np.abs(value).max())
+            for name, value in self._constants.items()
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size
+        }
         self._free_early()
 
     def _add(self, op: Any) -> None:
@@ -120,7 +146,7 @@ class MilFunction:
             return
         if op.op_type not in OPERATIONS or op.blocks:
             raise CoreMlError(f"{self.label}: MIL operation {op.op_type} {op.name!r} is not one the evaluator knows")
-        step = _Step(op)
+        step = _Step(op, self._constants)
         if op.op_type.startswith("constexpr_"):
             # Weights unfold once, at load, in float32; Core ML too gives them in the declared type.
             self._constants.update(self._results(step, self._constants))
@@ -206,7 +232,7 @@ class _Step:
     ``names`` are the values it reads that are not constants; ``last`` those that no later operation reads.
     """
 
-    def __init__(self, op: Any) -> None:
+    def __init__(self, op: Any, constants: dict[str, Value]) -> None:
         self.op_type, self.name = op.op_type, op.name
         self.reads: dict[str, list[str]] = {}
         self.lists: set[str] = set()
@@ -215,11 +241,25 @@ class _Step:
                 self.lists.add(key)
             self.reads[key] = [v.name for v in var] if key in self.lists else [var.name]
         types = [_type(var) for var in op.outputs]
+        variables = [(key, v) for key, var in op.inputs.items() for v in (var if key in self.lists else [var])]
+        self.info = OperationInfo(
+            op.op_type,
+            op.name,
+            tuple((key, _type(var)) for key, var in variables if var.dtype is not _string()),
+            frozenset(key for key, var in variables if var.name in constants),
+            tuple(types),
+        )
         self.outputs = [var.name for var in op.outputs]
         self.shapes = tuple(t.shape for t in types)
         self.dtypes = tuple(t.dtype for t in types)
         self.names: tuple[str, ...] = ()
         self.last: tuple[str, ...] = ()
+
+
+def _string() -> Any:
+    from coremltools.converters.mil.mil import types
+
+    return types.str
 
 
 def _type(var: Any) -> TensorType:

@@ -85,7 +85,7 @@ def test_8_bit_weights_are_within_half_a_step(ios: int, tmp_path: Path) -> None:
 
 
 def test_the_small_graph_has_no_operation_of_its_own(saved: dict[str, Path]) -> None:
-    kinds = {kind for kind, _ in MilPackage(saved["int8-18"]).function().operations}
+    kinds = {operation.op_type for operation in MilPackage(saved["int8-18"]).function().operations}
     assert kinds == {"conv", "relu", "transpose", "reshape", "linear", "reduce_sum", "cast", "add"}
 
 

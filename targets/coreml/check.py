@@ -1,0 +1,99 @@
+"""Level L0 for Core ML bundles: operations, limits, and that the packages are those of the manifest."""
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from hmerctl.export.metadata import graph_metadata
+from hmerctl.export.parity.report import Finding, holds, not_run
+from hmerctl.runtime.bundle import Bundle
+from hmerctl.runtime.manifest import Component, TensorSpec
+from hmerctl.targets.coreml.mil import MINIMUM_IOS, MilFunction, MilPackage, TensorType
+from hmerctl.targets.coreml.neural_engine import RULES, estimate
+from hmerctl.targets.coreml.tools import CoreMlError
+
+HIGHEST_RANK = 5
+"""Of any tensor in an ML program."""
+
+HALF_LARGEST = 65504.0
+
+
+def check_bundle(bundle: Bundle) -> list[Finding]:
+    """All checks on all components; a component that cannot be read fails with the reader's words."""
+    findings: list[Finding] = []
+    estimates: dict[str, tuple[float, str]] = {}
+    for component in bundle.manifest.components:
+        try:
+            package = MilPackage(bundle.file(component.file))
+            function = package.function(component.function or "main")
+        except CoreMlError as error:
+            findings.append(holds("L0", f"{component.name}: readable, known operations", False, str(error)))
+            continue
+        findings += check_function(bundle, component, package, function)
+        found = estimate(function)
+        worst = (found.eligible_work / max(found.work, 1), f"{component.name}: {found}")
+        estimates[component.role] = min(worst, estimates.get(component.role, worst))
+    reason = "Core ML decides on the device; estimate for the least eligible graph, "
+    findings += [not_run("L0", f"{role} placement", reason + text) for role, (_, text) in estimates.items()]
+    return findings
+
+
+def check_function(bundle: Bundle, component: Component, package: MilPackage, function: MilFunction) -> list[Finding]:
+    """The checks on one component."""
+    checks = [
+        ("operations", _operations(function)),
+        (f"rank at most {HIGHEST_RANK}", _ranks(function)),
+        ("inputs as in the manifest", _ports(function.inputs, component.inputs)),
+        ("outputs as in the manifest", _ports(function.outputs, component.outputs)),
+        ("constants finite and within float16", _constants(function)),
+        ("oldest system as in the manifest", _system(package, bundle.manifest.target.minimum_runtime)),
+        ("metadata as in the manifest", _metadata(package, component, bundle)),
+    ]
+    return [holds("L0", f"{component.name}: {check}", not fault, fault) for check, fault in checks]
+
+
+def _operations(function: MilFunction) -> str:
+    other = Counter(op.op_type for op in function.operations if op.op_type not in RULES)
+    return ", ".join(f"{count} x {name}" for name, count in sorted(other.items()))
+
+
+def _ranks(function: MilFunction) -> str:
+    high = [
+        f"{op.op_type} {op.name!r} has rank {len(tensor.shape)}"
+        for op in function.operations
+        for tensor in op.gives
+        if len(tensor.shape) > HIGHEST_RANK
+    ]
+    return ", ".join(high[:3])
+
+
+def _ports(found: dict[str, TensorType], specs: tuple[TensorSpec, ...]) -> str:
+    if list(found) != [spec.name for spec in specs]:
+        return f"names are {', '.join(found)}"
+    return "; ".join(
+        f"{spec.name} is {found[spec.name].dtype} {list(found[spec.name].shape)}, "
+        f"the manifest says {spec.dtype} {list(spec.shape)}"
+        for spec in specs
+        if found[spec.name] != TensorType(tuple(int(n) for n in spec.shape), np.dtype(spec.dtype))
+    )
+
+
+def _constants(function: MilFunction) -> str:
+    faults = [f"{name} reaches {value}" for name, value in function.largest.items() if not value <= HALF_LARGEST]
+    return ", ".join(faults[:3])
+
+
+def _system(package: MilPackage, minimum: dict[str, str]) -> str:
+    needs = MINIMUM_IOS.get(package.specification, "a later one")
+    promised = minimum.get("iOS", str(math.inf))
+    return "" if needs == promised else f"specification {package.specification} needs iOS {needs}, not {promised}"
+
+
+def _metadata(package: MilPackage, component: Component, bundle: Bundle) -> str:
+    manifest = bundle.manifest
+    expected = graph_metadata(
+        component.role, manifest.model.name, manifest.decoder, bundle.vocabulary, manifest.preprocessing
+    )
+    wrong = [key for key, value in expected.items() if package.metadata.get(key) != value]
+    return ", ".join(f"{key} is {package.metadata.get(key, 'missing')!r}, not {expected[key]!r}" for key in wrong)
