@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hmerctl.runtime.components import connected_components, typical_extent
-from hmerctl.runtime.ink import Ink
+from hmerctl.runtime.errors import InkError
+from hmerctl.runtime.ink import Ink, usable_points
 
 CONTRACT_VERSION = 1
 """Raised whenever any input could give other bits than before."""
@@ -100,8 +101,12 @@ def _thin(stroke: np.ndarray) -> list[int]:
     return kept
 
 
+_SMALLEST = 1e-9
+"""An ink smaller than this, in its own units, is one dot."""
+
 _PIECE = 8 * UNIT
-_MAX_PAIRS = 4_000_000
+_MAX_PAIRS = 500_000
+"""Pixels tested at once; bounds the memory (about 100 MB), not the result."""
 
 
 def _draw_segments(segments: np.ndarray, height: int, width: int, radius: int) -> np.ndarray:
@@ -166,7 +171,7 @@ def ink_scale(strokes: Sequence[np.ndarray], spec: RasterSpec) -> float:
     low = np.array([s.min(0) for s in strokes])
     high = np.array([s.max(0) for s in strokes])
     whole = high.max(0) - low.min(0)
-    if not whole.any():
+    if whole.max() < _SMALLEST:
         return 1.0
     # A hundredth of the whole: an ink of dots far apart must not grow without bound.
     typical = max(typical_extent((high - low).max(1)), float(whole.max()) / 100)
@@ -190,8 +195,17 @@ def fit_scale(scale: float, whole: np.ndarray, spec: RasterSpec) -> float:
 
 
 def rasterise_ink(ink: Ink, spec: RasterSpec | None = None) -> Raster:
-    """Normalise and draw an ink. An ink without strokes gives a blank raster with its reason."""
+    """Normalise and draw an ink. An ink without strokes gives a blank raster with its reason.
+
+    Raises:
+        InkError: a stroke has no points, or a coordinate is no number or beyond 1e9.
+    """
     spec = spec or RasterSpec()
+    for stroke in ink.strokes:
+        if not len(stroke) or not usable_points(stroke).all():
+            raise InkError(
+                f"{ink.id or 'ink'}: a stroke has no points, or coordinates that are no number or above 1e9"
+            )
     if not ink.strokes:
         return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), "no strokes")
     scale = ink_scale(ink.strokes, spec)
