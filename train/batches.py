@@ -161,8 +161,8 @@ def collate(
         targets[i, :n], targets[i, n] = sample.tokens[:time], EOS
         mark_cells(dense[i], strokes, sample.classes, spec.margin, stride)
     raster /= 255
-    drawn = (torch.from_numpy(array) for array in (raster, size, inputs, targets, dense))
-    return Batch(*drawn, tokens_in_batch=counted)
+    arrays = (raster, size, inputs, targets, dense)
+    return Batch(*(torch.from_numpy(array) for array in arrays), counted)
 
 
 def fit(strokes: list[np.ndarray], height: int, width: int, margin: int) -> list[np.ndarray]:
