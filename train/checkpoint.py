@@ -51,8 +51,16 @@ class CheckpointInfo:
         return self.preset.raster
 
 
-def save_checkpoint(path: Path, weights: dict[str, Tensor], info: CheckpointInfo) -> None:
-    """Write a checkpoint folder; an existing one is replaced as a whole."""
+def save_checkpoint(path: Path, weights: dict[str, Tensor], info: CheckpointInfo, half: bool = False) -> None:
+    """Write a checkpoint folder; an existing one is replaced as a whole.
+
+    Args:
+        path: the folder.
+        weights: a recogniser's state.
+        info: what they are.
+        half: store matrices and kernels in float16, half the size; vectors (norms, biases) stay float32. A model
+            loaded from it computes in float32 with the rounded weights.
+    """
     description = {
         "format_version": FORMAT_VERSION,
         "preset": info.preset.to_dict(),
@@ -61,7 +69,10 @@ def save_checkpoint(path: Path, weights: dict[str, Tensor], info: CheckpointInfo
         "licence": info.licence,
     }
     with replaced_folder(path) as folder:
-        save_file({k: v.detach().cpu().contiguous() for k, v in weights.items()}, folder / WEIGHTS)
+        stored = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
+        if half:
+            stored = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in stored.items()}
+        save_file(stored, folder / WEIGHTS)
         (folder / DESCRIPTION).write_text(to_json(description) + "\n")
 
 
@@ -99,6 +110,9 @@ def read_info(path: Path) -> CheckpointInfo:
     version = table.get("format_version") if isinstance(table, dict) else None
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{file}: format {version} is not {FORMAT_VERSION}; use the hmerctl that wrote it")
+    for key in ("preset", "vocabulary"):
+        if key not in table:
+            raise CheckpointError(f"{file}: {key!r} is missing; copy the checkpoint again")
     return CheckpointInfo(
         preset_from_dict(table["preset"], str(file)),
         Vocabulary(tuple(table["vocabulary"])),
