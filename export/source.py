@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hmerctl.runtime.bundle import sha256_file
-from hmerctl.train.checkpoint import WEIGHTS, CheckpointInfo, load_checkpoint
+import hmerctl
+from hmerctl.runtime.bundle import Bundle, sha256_file
+from hmerctl.train.checkpoint import DESCRIPTION, WEIGHTS, CheckpointError, CheckpointInfo, load_checkpoint
 from hmerctl.train.models.recognizer import Recognizer
 
 
@@ -39,3 +40,24 @@ def load_source(checkpoint: Path, rasters: Sequence[np.ndarray] = ()) -> Source:
     """
     model, info = load_checkpoint(checkpoint)
     return Source(model, info, sha256_file(checkpoint / WEIGHTS), checkpoint, rasters)
+
+
+def shipped_checkpoint() -> Path:
+    """The checkpoint that comes with the package.
+
+    Raises:
+        CheckpointError: none is shipped.
+    """
+    found = sorted(path.parent for path in (Path(hmerctl.__file__).parent / "shipped").glob(f"*/{DESCRIPTION}"))
+    if not found:
+        raise CheckpointError("no checkpoint is shipped with this package; name one, or make one with hmerctl train")
+    return found[0]
+
+
+def checkpoint_of(bundle: Bundle) -> Path | None:
+    """The shipped checkpoint, if a bundle was made from it."""
+    try:
+        path = shipped_checkpoint()
+    except CheckpointError:
+        return None
+    return path if sha256_file(path / WEIGHTS) == bundle.manifest.model.checkpoint_sha256 else None

@@ -28,10 +28,17 @@ class Picture:
     tokens: tuple[str, ...]
 
 
-def pictures_of_dataset(path: Path, spec: RasterSpec) -> list[Picture]:
-    """Every expression of a dataset folder, ink drawn by the raster contract."""
+def pictures_of_dataset(path: Path, spec: RasterSpec, most: int | None = None) -> list[Picture]:
+    """Expressions of a dataset folder, ink drawn by the raster contract; blank ones are left out.
+
+    Args:
+        most: take only so many, evenly spread over the dataset.
+    """
+    dataset = ExpressionDataset(path)
+    step = 1 if most is None else max(1, -(-len(dataset) // most))
     pictures = []
-    for expression in ExpressionDataset(path):
+    for index in range(0, len(dataset), step):
+        expression = dataset[index]
         raster = expression.raster
         if raster is None:
             assert expression.ink is not None  # a dataset holds the one or the other
