@@ -73,7 +73,7 @@ def write_bundle(
                 checkpoint_sha256=source.sha256,
                 licence=info.licence,
                 licence_file=LICENCE_FILE,
-                training_data=str(info.training.get("data", "not recorded")),
+                training_data=_training_data(source),
             ),
             target=target,
             preprocessing=info.raster,
@@ -127,5 +127,11 @@ def _licence_text(source: Source) -> str:
     return (
         f"Weights of the model {source.info.name!r}: {name}.\n"
         f"The text of this licence: https://spdx.org/licenses/{name}.html\n"
-        f"Trained on: {source.info.training.get('data', 'not recorded')}\n"
+        f"Trained on: {_training_data(source)}\n"
     )
+
+
+def _training_data(source: Source) -> str:
+    """What a checkpoint says that it was trained on, in words."""
+    data = source.info.training.get("data", "not recorded")
+    return ", ".join(map(str, data)) if isinstance(data, list | tuple) else str(data)

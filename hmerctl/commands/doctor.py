@@ -9,7 +9,7 @@ def doctor(
     target: str | None = typer.Argument(None, help="Only this target."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """List the targets with what they need to build, to prove and to run, what of it is here, and how to get the rest.
+    """List the targets with what they need to build, prove and run, what of it is here, and how to get the rest.
 
     Always ends with exit code 0: a target that cannot be built here may be somebody else's.
     """

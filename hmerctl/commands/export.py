@@ -17,9 +17,7 @@ CALIBRATION_INKS = 256
 def export(
     checkpoint: Path | None = typer.Argument(None, help="Checkpoint folder; the shipped one if left out."),
     target: str = typer.Option("onnx", help="What to export for; 'hmerctl doctor' lists the targets."),
-    out: Path = typer.Option(
-        Path(), help="A folder to put <model>-<target>-<precision>.hmer into, or a *.hmer path."
-    ),
+    out: Path = typer.Option(Path(), help="Folder for <model>-<target>-<precision>.hmer, or a *.hmer path."),
     precision: str | None = typer.Option(None, help="fp32, fp16, int8, ...; the target's default if left out."),
     calibration: Path | None = typer.Option(None, help="Dataset folder whose inks set the ranges of int8."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be written, and write nothing."),
