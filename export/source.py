@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-import hmerctl
 from hmerctl.runtime.bundle import Bundle, sha256_file
+from hmerctl.runtime.shipped import FOLDER
 from hmerctl.train.checkpoint import DESCRIPTION, WEIGHTS, CheckpointError, CheckpointInfo, load_checkpoint
 from hmerctl.train.models.recognizer import Recognizer
 
@@ -48,7 +48,7 @@ def shipped_checkpoint() -> Path:
     Raises:
         CheckpointError: none is shipped.
     """
-    found = sorted(path.parent for path in (Path(hmerctl.__file__).parent / "shipped").glob(f"*/{DESCRIPTION}"))
+    found = sorted(path.parent for path in FOLDER.glob(f"*/{DESCRIPTION}"))
     if not found:
         raise CheckpointError("no checkpoint is shipped with this package; name one, or make one with hmerctl train")
     return found[0]

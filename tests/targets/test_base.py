@@ -25,7 +25,7 @@ def test_every_target_describes_itself(name: str) -> None:
 
 
 def test_an_unknown_target_and_precision_are_refused_with_the_choice() -> None:
-    with pytest.raises(TargetError, match="unknown target 'abacus'; installed are .*onnx"):
+    with pytest.raises(TargetError, match=r"unknown target 'abacus'; installed are .*onnx"):
         find("abacus")
     with pytest.raises(TargetError, match="target onnx has no precision 'int3'; choose fp32"):
         find("onnx").choose_precision("int3")
