@@ -196,6 +196,8 @@ def _schedule(graph: onnx.GraphProto, keep: set[str]) -> list[_Node]:
         attributes = {a.name: _attribute(a) for a in node.attribute}
         if node.op_type == "AveragePool":
             attributes.setdefault("count_include_pad", 0)
+        elif node.op_type == "Split":
+            attributes.setdefault("num_outputs", len(node.output))
         nodes.append(
             _Node(
                 node.op_type,

@@ -285,8 +285,9 @@ def concat(attributes: Attributes, *xs: Array) -> Array:
 @_register(MOVEMENT, "Split")
 def split(attributes: Attributes, x: Array, sizes: Array | None = None) -> tuple[Array, ...]:
     axis = attributes.get("axis", 0)
-    if sizes is None:
-        return tuple(np.array_split(x, attributes["num_outputs"], axis))
+    if sizes is None:  # equal parts, the last one smaller
+        chunk = -(-x.shape[axis] // attributes["num_outputs"])
+        return tuple(np.split(x, range(chunk, x.shape[axis], chunk), axis))
     return tuple(np.split(x, np.cumsum(sizes)[:-1], axis))
 
 

@@ -112,6 +112,19 @@ def test_split_gives_every_part() -> None:
     np.testing.assert_array_equal(np.concatenate([got["out0"], got["out1"]], 1), inputs[0])
 
 
+@pytest.mark.parametrize("length", [6, 7])
+def test_split_without_sizes_gives_equal_parts(length: int) -> None:
+    x = floats(2, length)
+    model = one_node("Split", [x], 3, axis=1)
+    if length == 7:  # uneven parts came with opset 18
+        model.opset_import[0].version = 18
+        model.graph.node[0].attribute.append(helper.make_attribute("num_outputs", 3))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    got = Evaluator(model).run({"in0": x})
+    for mine, right in zip(got.values(), session.run(None, {"in0": x}), strict=True):
+        np.testing.assert_array_equal(mine, right)
+
+
 def test_float16_result_is_the_float32_result_rounded_once() -> None:
     a, b = floats(8, 40).astype(np.float16), floats(40, 8).astype(np.float16)
     got = Evaluator(one_node("MatMul", [a, b])).run(feeds([a, b]))["out0"]
