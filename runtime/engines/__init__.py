@@ -8,6 +8,7 @@ from hmerctl.runtime.errors import EngineError
 
 ENGINES = {
     "onnx": "hmerctl.runtime.engines.onnx:OnnxEngine",
+    "jetson-trt": "hmerctl.runtime.engines.tensorrt:TensorRTEngine",
 }
 """Target to the engine that runs its bundles here: module and class, called with the bundle and ``threads``."""
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Memory
 from hmerctl.runtime.engines.cuda import Cuda, DeviceBuffer, Graph
-from hmerctl.runtime.engines.tensorrt_build import default_cache, load_tensorrt, plan_path, read_profiles
+from hmerctl.runtime.engines.tensorrt_build import Which, default_cache, load_tensorrt, plan_path, read_profiles
 from hmerctl.runtime.errors import EngineError
 from hmerctl.runtime.state import StateSpec
 
@@ -118,7 +118,7 @@ class TensorRTEngine:
         bundle: Bundle,
         threads: int | None = None,
         *,
-        profiles: Literal["ranged", "exact"] | None = None,
+        profiles: Which | None = None,
         cache: Path | None = None,
         trt: Any = None,
         cuda: Cuda | None = None,

@@ -29,6 +29,7 @@ WORKSPACE = 1 << 30
 """Bytes that a kernel may use for scratch while building; an Orin Nano has 8 GiB for everything."""
 
 Shape = tuple[int, ...]
+Which = Literal["ranged", "exact"]
 
 
 class Profile(BaseModel):
@@ -135,7 +136,7 @@ def plan_path(
 
 def build_engines(
     bundle: Bundle,
-    which: Literal["ranged", "exact"] = "ranged",
+    which: Which = "ranged",
     cache: Path | None = None,
     trt: Any = None,
     cuda: Cuda | None = None,

@@ -10,7 +10,9 @@ import base64
 import ctypes
 import enum
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,24 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from hmerctl.runtime.bundle import Bundle, list_files, open_bundle, read_manifest, write_manifest
+from hmerctl.runtime.engines.tensorrt_build import PROFILES
+from hmerctl.targets.jetson.profiles import make_profiles
+
 GARBAGE = 0xCD
+
+
+def with_profiles(source: Path, folder: Path) -> Bundle:
+    """A copy of a bundle as the target ``jetson-trt`` would have written it: with profiles."""
+    shutil.copytree(source, folder)
+    manifest = read_manifest(folder, str(folder))
+    inputs = {c.role: c.inputs for c in manifest.components}
+    buckets, decoder = open_bundle(source).buckets(), manifest.decoder
+    profiles = make_profiles(inputs["encoder"], inputs["step"], buckets, decoder.stride, decoder.max_steps)
+    (folder / PROFILES).write_text(profiles.model_dump_json())
+    target = manifest.target.model_copy(update={"name": "jetson-trt"})
+    write_manifest(folder, manifest.model_copy(update={"files": list_files(folder), "target": target}))
+    return open_bundle(folder)
 
 
 class MisuseError(AssertionError):

@@ -1,23 +1,21 @@
 """The TensorRT engine and builder on fakes that are strict about call order, types and shapes, and really compute."""
 
 import gc
-import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from fake_tensorrt import FakeCuda, FakeTensorRT
+from fake_tensorrt import FakeCuda, FakeTensorRT, with_profiles
 from onnx import helper
 
-from hmerctl.runtime.bundle import Bundle, list_files, open_bundle, read_manifest, write_manifest
+from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.engines import tensorrt_build
 from hmerctl.runtime.engines.cuda import Cuda
 from hmerctl.runtime.engines.onnx import OnnxEngine
 from hmerctl.runtime.engines.tensorrt import DeviceMemory, TensorRTEngine
-from hmerctl.runtime.engines.tensorrt_build import PROFILES, build_engines, build_plan, cache_key, read_profiles
+from hmerctl.runtime.engines.tensorrt_build import build_engines, build_plan, cache_key, read_profiles
 from hmerctl.runtime.errors import BundleError, EngineError
-from hmerctl.targets.jetson.profiles import make_profiles
 
 MASK_BYTES = 8 * 16 * 4
 """Of ``memory_mask`` for a raster of 64 x 128."""
@@ -26,16 +24,7 @@ MASK_BYTES = 8 * 16 * 4
 @pytest.fixture(scope="module")
 def jetson_bundle(shared_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The tiny bundle with profiles for TensorRT."""
-    folder = tmp_path_factory.mktemp("jetson") / "tiny-jetson-trt-fp32.hmer"
-    shutil.copytree(shared_tiny, folder)
-    manifest = read_manifest(folder, "tiny")
-    inputs = {c.role: c.inputs for c in manifest.components}
-    buckets = open_bundle(shared_tiny).buckets()
-    decoder = manifest.decoder
-    profiles = make_profiles(inputs["encoder"], inputs["step"], buckets, decoder.stride, decoder.max_steps)
-    (folder / PROFILES).write_text(profiles.model_dump_json())
-    write_manifest(folder, manifest.model_copy(update={"files": list_files(folder)}))
-    return open_bundle(folder)
+    return with_profiles(shared_tiny, tmp_path_factory.mktemp("jetson") / "tiny-jetson-trt-fp32.hmer")
 
 
 class Device:
