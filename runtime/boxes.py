@@ -14,31 +14,62 @@ _SHARE = 0.35
 Box = tuple[float, float, float, float]
 
 
-def attention_box(attention: np.ndarray, raster: Raster, stride: int) -> Box:
-    """Box around the ink that a token attends to.
+class TokenBoxes:
+    """Boxes of the tokens of one raster.
 
-    The cells with at least a third of the largest weight that touch its cell; of them the rectangle around the ink
-    they hold, or around the cells themselves if they hold none.
+    A token's box goes around the connected piece of ink that gets most of its attention, and around every other
+    piece that lies at least half in the cells it attends to (the dot of an i, the second bar of an equals sign).
+    Where it attends to no ink, it goes around those cells.
 
     Args:
-        attention: float (rows, columns).
         raster: what the encoder saw.
         stride: raster pixels per cell.
-
-    Returns:
-        left, top, right, bottom in the units of the input (ink units or picture pixels).
     """
-    peak = np.unravel_index(int(attention.argmax()), attention.shape)
-    parts = connected_components(attention >= _SHARE * attention[peak])
-    at_peak = (parts.run_row == peak[0]) & (parts.run_start <= peak[1]) & (peak[1] < parts.run_stop)
-    part = parts.run_label[at_peak][0]
-    height, width = raster.pixels.shape
-    top, left = min(int(parts.top[part]) * stride, height), min(int(parts.left[part]) * stride, width)
-    bottom = min((int(parts.bottom[part]) + 1) * stride, height)
-    right = min((int(parts.right[part]) + 1) * stride, width)
-    rows, columns = np.nonzero(raster.pixels[top:bottom, left:right] >= 128)
-    if len(rows):
-        top, bottom = top + int(rows.min()), top + int(rows.max()) + 1
-        left, right = left + int(columns.min()), left + int(columns.max()) + 1
-    x, y = raster.origin
-    return (x + left / raster.scale, y + top / raster.scale, x + right / raster.scale, y + bottom / raster.scale)
+
+    def __init__(self, raster: Raster, stride: int) -> None:
+        self._raster, self._stride = raster, stride
+        self._pieces = connected_components(raster.pixels >= 128)
+
+    def box(self, attention: np.ndarray) -> Box:
+        """Left, top, right, bottom in the units of the input (ink units or picture pixels).
+
+        Args:
+            attention: float (rows, columns) of the token.
+        """
+        pieces = self._pieces
+        attended = attention >= _SHARE * attention.max()
+        inside = self._ink(attended)
+        if not inside.any():
+            return self._cells(attended)
+        chosen = 2 * inside >= pieces.area
+        chosen[int(self._ink(np.where(attended, attention, 0.0)).argmax())] = True
+        return self._to_input(
+            int(pieces.left[chosen].min()),
+            int(pieces.top[chosen].min()),
+            int(pieces.right[chosen].max()) + 1,
+            int(pieces.bottom[chosen].max()) + 1,
+        )
+
+    def _ink(self, weights: np.ndarray) -> np.ndarray:
+        """Sum over each piece's pixels of the weight of their cells."""
+        pieces, stride = self._pieces, self._stride
+        width = self._raster.pixels.shape[1]
+        # Running sums along each row of cells, so that a horizontal run costs two look-ups.
+        sums = np.zeros((weights.shape[0], width + 1))
+        np.cumsum(np.repeat(weights, stride, axis=1)[:, :width], axis=1, out=sums[:, 1:])
+        row = pieces.run_row // stride
+        per_run = sums[row, pieces.run_stop] - sums[row, pieces.run_start]
+        return np.bincount(pieces.run_label, per_run, len(pieces))
+
+    def _cells(self, attended: np.ndarray) -> Box:
+        """The rectangle of the cells, cut off where the raster ends."""
+        rows, columns = np.nonzero(attended)
+        height, width = self._raster.pixels.shape
+        sides = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+        left, top, right, bottom = (int(side) * self._stride for side in sides)
+        return self._to_input(min(left, width), min(top, height), min(right, width), min(bottom, height))
+
+    def _to_input(self, left: int, top: int, right: int, bottom: int) -> Box:
+        x, y = self._raster.origin
+        scale = self._raster.scale
+        return (x + left / scale, y + top / scale, x + right / scale, y + bottom / scale)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from hmerctl.runtime.boxes import WITHOUT_INK, attention_box
+from hmerctl.runtime.boxes import WITHOUT_INK, TokenBoxes
 from hmerctl.runtime.buckets import pad, smallest_bucket
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.confidence import confidence, decide
@@ -30,6 +30,20 @@ from hmerctl.runtime.result import Alternative, Result, TokenResult
 from hmerctl.runtime.shipped import shipped_bundle
 
 Source: TypeAlias = Ink | Image.Image | Raster | Path | str
+
+
+def decode_options(
+    bundle: Bundle, beams: int | None = None, length_power: float | None = None, grammar: bool | None = None
+) -> DecodeOptions:
+    """How a bundle wants to be decoded; what is not None takes the place of its own defaults."""
+    defaults = bundle.manifest.decoding
+    wanted = defaults.grammar if grammar is None else grammar
+    return DecodeOptions(
+        beams=defaults.beams if beams is None else beams,
+        length_power=defaults.length_power if length_power is None else length_power,
+        max_steps=bundle.manifest.decoder.max_steps,
+        constraint=GrammarConstraint(bundle.vocabulary) if wanted else None,
+    )
 
 
 class Recognizer:
@@ -57,14 +71,7 @@ class Recognizer:
     ) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle or shipped_bundle())
         self.engine = engine or load_engine(self.bundle, threads)
-        defaults = self.bundle.manifest.decoding
-        wanted = defaults.grammar if grammar is None else grammar
-        self.options = DecodeOptions(
-            beams=defaults.beams if beams is None else beams,
-            length_power=defaults.length_power if length_power is None else length_power,
-            max_steps=self.bundle.manifest.decoder.max_steps,
-            constraint=GrammarConstraint(self.bundle.vocabulary) if wanted else None,
-        )
+        self.options = decode_options(self.bundle, beams, length_power, grammar)
         self._buckets = self.bundle.buckets()
 
     def recognize(
@@ -132,12 +139,9 @@ class Recognizer:
         manifest, best = self.bundle.manifest, hypotheses[0]
         words = self.bundle.vocabulary.decode(best.ids)
         attention = best.attention[: len(words)].reshape(len(words), *cells)
+        boxes = TokenBoxes(raster, manifest.decoder.stride)
         tokens = tuple(
-            TokenResult(
-                word,
-                log_prob,
-                None if word in WITHOUT_INK else attention_box(weights, raster, manifest.decoder.stride),
-            )
+            TokenResult(word, log_prob, None if word in WITHOUT_INK else boxes.box(weights))
             for word, log_prob, weights in zip(words, best.log_probs, attention, strict=False)
         )
         sure = confidence(best, manifest.calibration)

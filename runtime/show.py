@@ -5,9 +5,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hmerctl.runtime.result import Result
 
-_SCALE = 3
 _WIDTH = 1280
-_GAP = 10
+_INK_HEIGHT = 400
+_GAP = 12
 _PAPER, _GREY, _TEXT = (255, 255, 255), (110, 110, 110), (20, 20, 20)
 _HEAT = np.array((214, 40, 57), np.float32)
 _COLOURS = ((38, 84, 124), (6, 167, 125), (214, 40, 57), (241, 143, 1), (122, 59, 150))
@@ -15,26 +15,28 @@ _COLOURS = ((38, 84, 124), (6, 167, 125), (214, 40, 57), (241, 143, 1), (122, 59
 
 def draw_result(result: Result) -> Image.Image:
     """Draw ink, boxes, LaTeX and attention. Boxes are drawn on the raster, which is what the encoder saw."""
-    ink = _ink(result, _SCALE)
-    panels = [
-        _panel(result, i) for i, token in enumerate(result.tokens) if token.box is not None and result.attention.size
+    height, width = result.raster.pixels.shape
+    ink = _ink(result, max(1, min(_WIDTH // width, _INK_HEIGHT // height)))
+    shown = [i for i, token in enumerate(result.tokens) if token.box is not None]
+    scale = 2 if 2 * len(shown) * width <= 3 * _WIDTH else 1
+    rows = _rows([_panel(result, i, scale) for i in shown])
+    lines = [
+        (result.latex or "(nothing)", _TEXT, ImageFont.load_default(size=24)),
+        (f"{result.decision}: {result.reason}", _GREY, ImageFont.load_default(size=16)),
     ]
-    width = max(_WIDTH, ink.width + 2 * _GAP)
-    rows = _rows(panels, width)
-    height = ink.height + 2 * _GAP + 70 + sum(max(p.height for p in row) + _GAP for row in rows)
-    page = Image.new("RGB", (width, height), _PAPER)
-    page.paste(ink, (_GAP, _GAP))
+    widths = [ink.width, *(int(font.getlength(text)) for text, _, font in lines), *(r.width for r in rows)]
+    page = Image.new(
+        "RGB", (max(widths) + 2 * _GAP, ink.height + 3 * _GAP + 72 + sum(r.height + _GAP for r in rows)), _PAPER
+    )
     pen = ImageDraw.Draw(page)
+    page.paste(ink, (_GAP, _GAP))
     y = ink.height + 2 * _GAP
-    pen.text((_GAP, y), result.latex or "(nothing)", _TEXT, ImageFont.load_default(size=24))
-    pen.text((_GAP, y + 36), f"{result.decision}: {result.reason}", _GREY, ImageFont.load_default(size=16))
-    y += 70
+    for text, colour, font in lines:
+        pen.text((_GAP, y), text, colour, font)
+        y += 36
     for row in rows:
-        x = _GAP
-        for panel in row:
-            page.paste(panel, (x, y))
-            x += panel.width + _GAP
-        y += max(panel.height for panel in row) + _GAP
+        page.paste(row, (_GAP, y))
+        y += row.height + _GAP
     return page
 
 
@@ -53,7 +55,7 @@ def _ink(result: Result, scale: int) -> Image.Image:
     return image
 
 
-def _panel(result: Result, index: int) -> Image.Image:
+def _panel(result: Result, index: int, scale: int) -> Image.Image:
     """The raster tinted where a token looks, with the token above it."""
     height, width = result.raster.pixels.shape
     weights = result.attention[index]
@@ -63,18 +65,27 @@ def _panel(result: Result, index: int) -> Image.Image:
     strength = np.asarray(heat.crop((0, 0, width, height)), np.float32)[:, :, None] / 255 * 0.6
     paper = np.repeat(255 - result.raster.pixels[:, :, None].astype(np.float32), 3, axis=2)
     tinted = Image.fromarray(np.uint8(paper * (1 - strength) + _HEAT * strength))
-    panel = Image.new("RGB", (width, height + 20), _PAPER)
-    panel.paste(tinted, (0, 20))
+    tinted = tinted.resize((width * scale, height * scale), Image.Resampling.BICUBIC)
     token = result.tokens[index]
+    panel = Image.new("RGB", (max(tinted.width, 100), tinted.height + 20), _PAPER)
+    panel.paste(tinted, (0, 20))
     ImageDraw.Draw(panel).text(
         (0, 0), f"{token.token}  {np.exp(token.log_prob):.2f}", _TEXT, ImageFont.load_default(size=14)
     )
     return panel
 
 
-def _rows(panels: list[Image.Image], width: int) -> list[list[Image.Image]]:
+def _rows(panels: list[Image.Image]) -> list[Image.Image]:
     """Panels of one size set in rows."""
     if not panels:
         return []
-    each = max(1, (width - _GAP) // (panels[0].width + _GAP))
-    return [panels[i : i + each] for i in range(0, len(panels), each)]
+    width, height = panels[0].size
+    each = max(1, (_WIDTH + _GAP) // (width + _GAP))
+    rows = []
+    for begin in range(0, len(panels), each):
+        group = panels[begin : begin + each]
+        row = Image.new("RGB", (len(group) * (width + _GAP) - _GAP, height), _PAPER)
+        for i, panel in enumerate(group):
+            row.paste(panel, (i * (width + _GAP), 0))
+        rows.append(row)
+    return rows

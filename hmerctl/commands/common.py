@@ -51,11 +51,11 @@ def console() -> "Console":
 
 
 def print_table(headers: list[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
-    """Print a table on stdout, for people; numbers should come formatted."""
+    """Print a table on stdout, for people; numbers should come formatted. No headers where all are empty."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*headers, title=title, title_justify="left")
+    table = Table(*headers, title=title, title_justify="left", show_header=any(headers))
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     Console().print(table)

@@ -40,7 +40,7 @@ def test_errors_are_one_line_and_exit_code_1() -> None:
         print_json({"a": 1})
 
     result = CliRunner().invoke(failing, ["one"])
-    assert result.exit_code == 1
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)  # no traceback
     assert result.output == "hmerctl: x.hmer: no such folder; export one\n"
     assert CliRunner().invoke(failing, ["two"]).output == '{\n  "a": 1\n}\n'
     assert CliRunner().invoke(failing, ["two", "--nonsense"]).exit_code == 2
