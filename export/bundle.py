@@ -59,7 +59,7 @@ def write_bundle(
         raise BundleError(f"{path}: exists and is not a bundle; name another place with --out")
     info = source.info
     encoder, _ = take_apart(source.model)
-    decoding = DecodingDefaults()
+    decoding = info.decoding
     with replaced_folder(path) as folder:
         components = build(folder)
         (folder / "vocab.json").write_text(info.vocabulary.to_json(), encoding="utf-8")
@@ -81,6 +81,7 @@ def write_bundle(
             vocabulary=VocabularyInfo(sha256=info.vocabulary.sha256, size=len(info.vocabulary)),
             decoder=decoder_info(source.model, tuple(spec.name for spec in encoder.outputs)),
             decoding=decoding,
+            calibration=info.calibration,
             components=components,
             samples=tuple(_write_sample(folder, ink, source, buckets, decoding) for ink in samples),
             files=list_files(folder),

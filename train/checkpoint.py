@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hmerctl.runtime.errors import HmerError
-from hmerctl.runtime.files import replaced_folder
+from hmerctl.runtime.files import replaced_folder, write_text
+from hmerctl.runtime.manifest import Calibration, DecodingDefaults
 from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.config import Preset, preset_from_dict, to_json
@@ -33,12 +34,16 @@ class CheckpointInfo:
         vocabulary: what the ids mean.
         training: what was done: data, steps, samples, core-hours, figures.
         licence: of the weights, an SPDX expression.
+        calibration: how confidence follows from a result, or None; goes into every bundle.
+        decoding: beam width and the thresholds of accept and reject; goes into every bundle.
     """
 
     preset: Preset
     vocabulary: Vocabulary
     training: dict[str, Any] = field(default_factory=dict)
     licence: str = "CC-BY-NC-SA-3.0"
+    calibration: Calibration | None = None
+    decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
 
     @property
     def name(self) -> str:
@@ -61,19 +66,30 @@ def save_checkpoint(path: Path, weights: dict[str, Tensor], info: CheckpointInfo
         half: store matrices and kernels in float16, half the size; vectors (norms, biases) stay float32. A model
             loaded from it computes in float32 with the rounded weights.
     """
+    with replaced_folder(path) as folder:
+        stored = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
+        if half:
+            stored = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in stored.items()}
+        save_file(stored, folder / WEIGHTS)
+        (folder / DESCRIPTION).write_text(_describe(info))
+
+
+def save_info(path: Path, info: CheckpointInfo) -> None:
+    """Replace only the description of a checkpoint folder."""
+    write_text(Path(path) / DESCRIPTION, _describe(info))
+
+
+def _describe(info: CheckpointInfo) -> str:
     description = {
         "format_version": FORMAT_VERSION,
         "preset": info.preset.to_dict(),
         "vocabulary": list(info.vocabulary.tokens),
         "training": info.training,
         "licence": info.licence,
+        "calibration": info.calibration.model_dump() if info.calibration else None,
+        "decoding": info.decoding.model_dump(),
     }
-    with replaced_folder(path) as folder:
-        stored = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
-        if half:
-            stored = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in stored.items()}
-        save_file(stored, folder / WEIGHTS)
-        (folder / DESCRIPTION).write_text(to_json(description) + "\n")
+    return to_json(description) + "\n"
 
 
 def load_checkpoint(path: Path) -> tuple[Recognizer, CheckpointInfo]:
@@ -118,4 +134,6 @@ def read_info(path: Path) -> CheckpointInfo:
         Vocabulary(tuple(table["vocabulary"])),
         table.get("training", {}),
         table.get("licence", ""),
+        Calibration(**table["calibration"]) if table.get("calibration") else None,
+        DecodingDefaults(**table.get("decoding", {})),
     )

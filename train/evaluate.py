@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
+from hmerctl.runtime.confidence import features
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine, Memory
 from hmerctl.runtime.raster import RasterSpec
@@ -23,7 +24,7 @@ class Reading:
     Attributes:
         id: its name in the dataset.
         target, tokens: what it is, what was read.
-        log_prob: natural log-probability of the whole sequence that was read.
+        features: what confidence is computed from (``hmerctl.runtime.confidence.features``).
         target_log_probs: natural log-probability of each target token, then of eos, given the target before it.
         stop: why decoding ended.
     """
@@ -31,7 +32,7 @@ class Reading:
     id: str
     target: tuple[str, ...]
     tokens: tuple[str, ...]
-    log_prob: float
+    features: dict[str, float]
     target_log_probs: tuple[float, ...]
     stop: str
 
@@ -68,7 +69,12 @@ def read_dataset(
         if forced and len(known) == len(expression.tokens):
             log_probs = target_log_probs(engine, memory, vocabulary.encode(known))
         yield Reading(
-            expression.id, expression.tokens, tuple(vocabulary.decode(best.ids)), best.log_prob, log_probs, best.stop
+            expression.id,
+            expression.tokens,
+            tuple(vocabulary.decode(best.ids)),
+            features(best),
+            log_probs,
+            best.stop,
         )
 
 

@@ -1,0 +1,53 @@
+"""``hmerctl calibrate``: make a checkpoint's confidence mean what it says."""
+
+from pathlib import Path
+
+import typer
+
+from hmerctl.commands.common import print_json, print_table, progress
+
+
+def calibrate(
+    checkpoint: Path = typer.Argument(help="Checkpoint folder; the calibration is written into it."),
+    data: Path = typer.Option(..., help="Validation dataset: not one the model was trained on."),
+    risk: float = typer.Option(0.05, min=0, max=1, help="Share of wrong results among the accepted ones to aim at."),
+    reject: float = typer.Option(0.1, min=0, max=1, help="Confidence below which a result is rejected."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Fit the confidence of a checkpoint on validation data, and the threshold from which results are accepted.
+
+    Every bundle exported from the checkpoint afterwards carries both.
+    """
+    from hmerctl.commands.eval import open_engine
+    from hmerctl.runtime.decode import DecodeOptions
+    from hmerctl.train.calibrate import calibrate as fit
+    from hmerctl.train.calibrate import with_calibration
+    from hmerctl.train.checkpoint import read_info, save_info
+    from hmerctl.train.dataset import ExpressionDataset
+    from hmerctl.train.evaluate import read_dataset
+
+    info = read_info(checkpoint)
+    engine, vocabulary, spec, buckets, _ = open_engine(checkpoint)
+    dataset = ExpressionDataset(data)
+    options = DecodeOptions(beams=info.decoding.beams, length_power=info.decoding.length_power)
+    reader = read_dataset(engine, dataset, vocabulary, spec, options, buckets, forced=False)
+    result = fit(list(progress(reader, "reading", len(dataset))), data.name, info.decoding, risk, reject)
+    save_info(checkpoint, with_calibration(info, result))
+    if as_json:
+        print_json(result.to_dict())
+        return
+    rows = [
+        ("results", result.results),
+        ("calibration error of the plain probability", f"{result.ece_raw:.4f}"),
+        ("calibration error, calibrated (cross-validated)", f"{result.ece:.4f}"),
+        ("area under the risk-coverage curve", f"{result.aurc:.4f}"),
+        ("accepted from confidence", f"{result.decoding.accept:.3f}"),
+        ("accepted", f"{100 * result.coverage:.1f} %"),
+        ("wrong among the accepted", f"{100 * result.risk:.1f} %"),
+    ]
+    print_table(["confidence", str(checkpoint)], rows)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("calibrate")(calibrate)
