@@ -1,8 +1,8 @@
 """The dataset folder: expressions with their labels in one memory-mapped Arrow file.
 
 A folder holds ``expressions.arrow`` (Arrow IPC file, one row per expression) and ``dataset.json`` (format version,
-number of expressions, the report of how they came to be). Rows are written in the order given and stay in it, so an
-index names the same expression for as long as the folder is not written anew.
+version of the raster contract, number of expressions, the report of how they came to be). Rows are written in the
+order given and stay in it, so an index names the same expression for as long as the folder is not written anew.
 """
 
 import bisect
@@ -22,7 +22,7 @@ from PIL import Image
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.files import replaced_folder
 from hmerctl.runtime.ink import Ink, Symbol
-from hmerctl.runtime.raster import Raster
+from hmerctl.runtime.raster import CONTRACT_VERSION, Raster
 
 FORMAT_VERSION = 1
 """Raised when a reader of the old format would misread the new one."""
@@ -87,7 +87,8 @@ def write_dataset(path: Path | str, expressions: Iterable[Expression], report: A
         with replaced_folder(target) as folder:
             count = _write_arrow(folder / ARROW_FILE, iter(expressions))
             plain = asdict(report) if is_dataclass(report) and not isinstance(report, type) else dict(report)
-            about = {"format_version": FORMAT_VERSION, "count": count, "report": plain}
+            versions = {"format_version": FORMAT_VERSION, "raster_contract": CONTRACT_VERSION}
+            about = {**versions, "count": count, "report": plain}
             (folder / JSON_FILE).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
@@ -161,6 +162,12 @@ class ExpressionDataset:
         self._ends: list[int] = ends.tolist()
         if len(self) != self.about["count"]:
             raise DataError(f"{arrow}: holds {len(self)} expressions, {JSON_FILE} says {self.about['count']}")
+        contract = self.about.get("raster_contract")
+        if contract != CONTRACT_VERSION and any(batch.has_pictures for batch in self._batches):
+            raise DataError(
+                f"{self.path}: its pictures follow raster contract {contract}, this version has {CONTRACT_VERSION}; "
+                "prepare the dataset again"
+            )
 
     def __reduce__(self) -> tuple[type, tuple[Path]]:
         return (ExpressionDataset, (self.path,))
@@ -219,6 +226,7 @@ class _Batch:
         self.tokens = batch.column("tokens")
         self._truth = batch.column("truth")
         self._picture = batch.column("picture")
+        self.has_pictures = self._picture.null_count < batch.num_rows
         self._match = batch.column("symbols_match")
         self._points = _Lists(batch.column("points"))
         self._lengths = _Lists(batch.column("stroke_lengths"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hmerctl.runtime.errors import DataError, HmerError
 from hmerctl.runtime.inkml import read_inkml
+from hmerctl.runtime.picture import rasterise_picture
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.archives import SourceFile, read_files
 from hmerctl.train.captions import Caption, read_captions
@@ -166,8 +167,6 @@ def prepare_pictures(
     source: Path, captions: Path, out: Path, vocabulary: Vocabulary = CROHME, watch: Watch = iter
 ) -> Report:
     """Make a dataset of pictures; each is stored as its normalised raster. Arguments and errors as for inks."""
-    from hmerctl.runtime.picture import rasterise_picture
-
     report, labels = _start(source, captions, out, vocabulary)
 
     def convert(file: SourceFile, data: bytes) -> Expression:

@@ -1,5 +1,6 @@
 """A contact sheet: samples of a dataset with their labels on one picture, to look at before training on them."""
 
+import io
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.files import write_bytes
 from hmerctl.runtime.raster import Raster, rasterise_ink
 from hmerctl.train.dataset import Expression
 
@@ -39,11 +41,10 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
     """
     if path.suffix.lower() != ".png":
         raise DataError(f"{path}: the sheet is a PNG; give it a name that ends so")
-    partial = path.with_name(f".{path.name}.partial")
+    buffer = io.BytesIO()
+    sheet.save(buffer, format="PNG")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sheet.save(partial, format="PNG")
-        partial.replace(path)
+        write_bytes(path, buffer.getvalue())
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,18 +17,9 @@ _DOTS = ("\\cdots", "\\ldots")
 
 def drawn_symbols(tokens: Sequence[str]) -> Counter[str]:
     """How often each symbol is drawn in an expression: no scripts, no braces, no brackets of a root's index."""
-    drawn: Counter[str] = Counter()
-    open_indices: list[int] = []  # depth of brackets inside the index of each root being read
-    for before, token in zip(("", *tokens), tokens, strict=False):
-        if token == "[" and before == "\\sqrt":
-            open_indices.append(0)
-        elif token == "]" and open_indices and open_indices[-1] == 0:
-            open_indices.pop()
-        elif token not in STRUCTURE_TOKENS:
-            drawn[token] += 1
-            if open_indices and token in "[]":
-                open_indices[-1] += 1 if token == "[" else -1
-    return drawn
+    drawn = Counter(token for token in tokens if token not in STRUCTURE_TOKENS)
+    indices = sum(pair == ("\\sqrt", "[") for pair in pairwise(tokens))
+    return drawn - Counter({"[": indices, "]": indices})
 
 
 def name_symbols(ink: Ink, tokens: Sequence[str]) -> tuple[Ink, bool | None]:

@@ -161,8 +161,9 @@ def lose_arrow(path: Path) -> None:
 
 
 def other_columns(path: Path) -> None:
-    with pa.OSFile(str(path / ARROW_FILE), "wb") as sink, pa.ipc.new_file(sink, SCHEMA.remove(0)):
-        pass
+    table = pa.ipc.open_file(path / ARROW_FILE).read_all().append_column("more", pa.array([1]))
+    with pa.OSFile(str(path / ARROW_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
 
 
 def other_count(path: Path) -> None:
@@ -170,14 +171,36 @@ def other_count(path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("damage", [damage_json, newer, cut_short, lose_arrow, other_columns, other_count])
-def test_a_damaged_dataset_is_refused_by_name(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_json, "is damaged"),
+        (newer, "format 99"),
+        (cut_short, "cannot be read"),
+        (lose_arrow, "cannot be read"),
+        (other_columns, "other columns"),
+        (other_count, "holds 0 expressions"),
+    ],
+)
+def test_a_damaged_dataset_is_refused_by_name(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
     write_dataset(tmp_path / "d", [Expression("one", ("x",), ink())], {})
     damage(tmp_path / "d")
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=message) as error:
         ExpressionDataset(tmp_path / "d")
     assert str(tmp_path / "d") in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_pictures_of_another_raster_contract_are_refused_and_inks_are_not(tmp_path: Path) -> None:
+    """Inks are drawn anew, stored rasters cannot be."""
+    raster = Raster(np.zeros((9, 9), np.uint8), 1.0, (0.0, 0.0))
+    for name, row in {"ink": Expression("a", ("x",), ink()), "pic": Expression("a", ("x",), raster=raster)}.items():
+        write_dataset(tmp_path / name, [row], {})
+        about = json.loads((tmp_path / name / JSON_FILE).read_text())
+        (tmp_path / name / JSON_FILE).write_text(json.dumps({**about, "raster_contract": 0}))
+    assert len(ExpressionDataset(tmp_path / "ink")) == 1
+    with pytest.raises(DataError, match="raster contract 0"):
+        ExpressionDataset(tmp_path / "pic")
 
 
 def test_what_is_no_dataset_says_how_to_make_one(tmp_path: Path) -> None:

@@ -145,10 +145,10 @@ def test_without_captions_the_truth_is_the_label(make) -> None:  # type: ignore[
 
 
 def test_captions_are_normalised_and_bad_ones_named(make) -> None:  # type: ignore[no-untyped-def]
-    files = {f"{n}.inkml": inkml(TRACES).encode() for n in "abc"}
-    report, dataset = make(files, "a\t\\sum \\limits ^ 2 _ i\nb\tx ^ {\n")
+    files = {f"{n}.inkml": inkml(TRACES).encode() for n in "abcd"}
+    report, dataset = make(files, "a\t\\sum \\limits ^ 2 _ i\nb\tx ^ {\nd\t\\limits\n")
     assert dataset.labels == [tuple(r"\sum _ { i } ^ { 2 }".split())]
-    assert skipped(report) == {"b": "bad-label", "c": "no-caption"}
+    assert skipped(report) == {"b": "bad-label", "c": "no-caption", "d": "bad-label"}
     assert "captions.txt:2: " in report.skipped[0].detail
 
 
@@ -204,7 +204,6 @@ def picture(path: Path, mode: str = "L", size: tuple[int, int] = (90, 60)) -> No
 
 
 def test_pictures_become_normalised_rasters(tmp_path: Path) -> None:
-    pytest.importorskip("hmerctl.runtime.picture")
     (tmp_path / "in").mkdir()
     picture(tmp_path / "in" / "a.bmp")
     picture(tmp_path / "in" / "b.png")

@@ -47,6 +47,11 @@ def test_the_bar_of_a_fraction_is_not_a_minus() -> None:
     assert match is True
 
 
+def test_a_wide_minus_is_no_bar() -> None:
+    named, _ = name_symbols(ink(("-", -30, 5, -5, 5), *FRACTION), r"- \frac { a } { b }".split())
+    assert names(named) == ["-", "a", r"\frac", "b"]
+
+
 def test_of_nested_fractions_all_bars_are_found() -> None:
     outer = (("-", -5.0, 12.0, 15.0, 12.0), ("c", 4.0, 14.0, 6.0, 16.0), ("-", -4.0, 14.5, 0.0, 14.5))
     named, match = name_symbols(ink(*FRACTION, *outer), r"\frac { \frac { a } { b } } { - c }".split())
