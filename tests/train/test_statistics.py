@@ -26,7 +26,7 @@ def dataset(tmp_path: Path) -> ExpressionDataset:
     rows = [
         expression("a", "x", match=True),
         expression("b", "x " * 12, strokes=3, match=False),
-        expression("c", "\\aleph x"),
+        expression("c", "\\aleph x" + " x" * 7),
         Expression("d", ("y",), raster=picture),
     ]
     write_dataset(tmp_path / "d", rows, {})
@@ -37,11 +37,11 @@ def test_what_is_counted(dataset: ExpressionDataset) -> None:
     s = describe(dataset)
     assert (s.expressions, s.inks, s.pictures) == (4, 3, 1)
     assert (s.with_symbols, s.symbols_match) == (2, 1)
-    assert s.label_lengths.mean == 4.0
+    assert s.label_lengths.mean == 5.75
     assert (s.label_lengths.percentiles[0], s.label_lengths.percentiles[100]) == (1, 12)
     assert s.label_histogram == {"0-9": 3, "10-19": 1}
     assert (s.strokes.count, s.strokes.percentiles[100]) == (3, 3)
-    assert s.symbols == {"x": 14, "\\aleph": 1, "y": 1}
+    assert s.symbols == {"x": 21, "\\aleph": 1, "y": 1}
     assert s.unknown_tokens == {"\\aleph": 1}
     assert "\\frac" in s.unused_tokens
     assert "x" not in s.unused_tokens
@@ -83,6 +83,9 @@ def test_a_wide_raster_is_shrunk_and_a_long_label_wrapped() -> None:
     short = contact_sheet([Expression("a", ("x",), raster=wide)])
     long = contact_sheet([Expression("a", ("x",) * 200, raster=wide)])
     assert short.width == long.width < 500
+    # All 1280 x 20 pixels of ink, shrunk, are there.
+    assert (np.asarray(short) < 64).sum() >= 440 * 6
+    assert short.height < 20 + 16 + 3 * 10
     assert long.height > short.height
 
 
