@@ -35,7 +35,8 @@ class Skipped:
 
     Attributes:
         id: of the expression.
-        reason: one of the keys that README and ``data prepare`` print, e.g. ``unreadable``.
+        reason: ``unreadable`` (no ink, no picture), ``refused`` (unsafe or too large), ``duplicate`` (of a stem),
+            ``no-caption``, ``no-truth``, ``bad-label`` (empty or malformed), ``unknown-token``, ``blank-picture``.
         detail: the whole story in one line.
     """
 
