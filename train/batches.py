@@ -10,6 +10,7 @@ from torch import Tensor
 from hmerctl.runtime.raster import RasterSpec, draw
 from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 from hmerctl.train.augment import Augmenter, Sample, View, draw_view
+from hmerctl.train.compose.composer import Composer, Composition
 from hmerctl.train.config import TrainConfig
 from hmerctl.train.inks import TrainingInk
 from hmerctl.train.models.parts import MAX_STEPS
@@ -73,6 +74,7 @@ class BatchStream:
         spec: raster contract (pen and margin).
         stride: raster pixels per cell of the dense targets.
         rank, devices: this process and how many share each batch.
+        composer: composes the share ``config.composed`` of each epoch; needed if that is above 0.
     """
 
     def __init__(
@@ -84,9 +86,26 @@ class BatchStream:
         stride: int,
         rank: int = 0,
         devices: int = 1,
+        composer: Composer | None = None,
     ) -> None:
         self.inks, self.augmenter, self.config, self.spec, self.stride = inks, augmenter, config, spec, stride
         self.rank, self.devices = rank, devices
+        if config.composed and composer is None:
+            raise ValueError("a composed share needs a composer")
+        self.composer = composer
+        # So many that they are the wanted share of an epoch that also has every ink once.
+        self.composed = round(len(inks) * config.composed / (1 - config.composed)) if composer else 0
+        self._compositions: tuple[int, list[Composition]] = (-1, [])
+
+    def compositions(self, epoch: int) -> list[Composition]:
+        """All composed expressions of an epoch: index i of the epoch is composition i - number of inks.
+
+        Those of one epoch are kept: about half a millisecond each to compose, their points not yet computed.
+        """
+        if self._compositions[0] != epoch:
+            seeds = ((self.config.seed, epoch, len(self.inks) + i, 2) for i in range(self.composed))
+            self._compositions = (epoch, [self.composer.compose(seed) for seed in seeds] if self.composer else [])
+        return self._compositions[1]
 
     def view(self, epoch: int, index: int) -> View:
         """The distortion of a training ink in an epoch."""
@@ -95,13 +114,16 @@ class BatchStream:
     def plan(self, epoch: int) -> list[PlannedBatch]:
         """All batches of an epoch, in order. Every ink is seen once; a few again to fill last batches.
 
+        Indices from the number of inks on are composed expressions.
+
         A bucket's samples that do not fill a batch go up to the next larger bucket.
         """
         rng = np.random.default_rng((self.config.seed, epoch))
         border = 2 * self.spec.margin + 2
         waiting: dict[tuple[int, int], list[int]] = {}
-        for index in rng.permutation(len(self.inks)).tolist():
-            width, height = self.view(epoch, index).extent(self.inks[index].size) + border
+        sizes = [*(ink.size for ink in self.inks), *(c.size for c in self.compositions(epoch))]
+        for index in rng.permutation(len(sizes)).tolist():
+            width, height = self.view(epoch, index).extent(sizes[index]) + border
             waiting.setdefault(bucket_of(height, width), []).append(index)
         batches: list[PlannedBatch] = []
         buckets = sorted(((h, w) for h in HEIGHTS for w in WIDTHS), key=lambda b: (b[0] * b[1], b))
@@ -135,10 +157,21 @@ class BatchStream:
     def draw(self, planned: PlannedBatch, epoch: int) -> Batch:
         """Draw this process's part of a planned batch."""
         mine = planned.indices[self.rank :: self.devices]
-        samples = [self.augmenter(self.inks[i], self.view(epoch, i)) for i in mine]
-        counted = sum(len(self.inks[i].tokens) + 1 for i in planned.indices)
-        longest = max(len(self.inks[i].tokens) for i in planned.indices)
-        return collate(samples, planned.height, planned.width, longest, self.spec, self.stride, counted)
+        samples = [self.augmenter(self.ink(epoch, i), self.view(epoch, i)) for i in mine]
+        lengths = [self._tokens(epoch, i) for i in planned.indices]
+        counted = sum(lengths) + len(lengths)
+        return collate(samples, planned.height, planned.width, max(lengths), self.spec, self.stride, counted)
+
+    def ink(self, epoch: int, index: int) -> TrainingInk:
+        """A real or composed ink by its index in an epoch."""
+        if index < len(self.inks):
+            return self.inks[index]
+        assert self.composer is not None
+        return self.composer.ink(self.compositions(epoch)[index - len(self.inks)])
+
+    def _tokens(self, epoch: int, index: int) -> int:
+        real = index < len(self.inks)
+        return len(self.inks[index].tokens if real else self.compositions(epoch)[index - len(self.inks)].tokens)
 
 
 def collate(

@@ -69,6 +69,8 @@ class TrainConfig:
         log_every: steps between logged figures.
         validate_every: steps between validations by decoding.
         validate_samples: expressions drawn at random for them.
+        composed: share of an epoch's expressions that are composed from parts of the training set, 0 to below 1
+            (see train/compose); the real ones are all seen once besides.
         augment: distortions; false in a preset for none.
     """
 
@@ -90,11 +92,14 @@ class TrainConfig:
     log_every: int = 20
     validate_every: int = 1000
     validate_samples: int = 200
+    composed: float = 0.0
     augment: AugmentConfig | None = field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
         if self.precision not in ("auto", "bf16", "fp32"):
             raise ConfigError(f"train.precision = {self.precision!r}: choose auto, bf16 or fp32")
+        if not 0 <= self.composed <= 0.95:
+            raise ConfigError(f"train.composed = {self.composed}: a share of each epoch, from 0 to 0.95")
         if not 0 <= self.decay <= 1:
             raise ConfigError(f"train.decay = {self.decay}: a part of the budget, from 0 to 1")
 

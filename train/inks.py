@@ -63,10 +63,17 @@ def prepare(ink: Ink, tokens: Iterable[str], vocabulary: Vocabulary, spec: Raste
 
 @dataclass(frozen=True)
 class SymbolInk:
-    """The ink of one symbol: strokes moved so that the middle of their bounding box is the origin, pixels."""
+    """The ink of one symbol: strokes moved so that the middle of their bounding box is the origin, pixels.
+
+    Attributes:
+        strokes: float64 (points, 2) each.
+        size: width and height, float64 (2,).
+        source: id of the expression it comes from.
+    """
 
     strokes: tuple[np.ndarray, ...]
     size: np.ndarray
+    source: str = ""
 
 
 class InkBank:
@@ -84,7 +91,7 @@ class InkBank:
                     low = np.min([p.min(0) for p in parts], axis=0)
                     high = np.max([p.max(0) for p in parts], axis=0)
                     middle = (low + high) / 2
-                    entry = SymbolInk(tuple(p - middle for p in parts), high - low)
+                    entry = SymbolInk(tuple(p - middle for p in parts), high - low, ink.id)
                     self.by_class[int(ink.symbol_token[symbol])].append(entry)
 
     def draw(self, token: int, size: np.ndarray, rng: np.random.Generator) -> list[np.ndarray] | None:

@@ -135,7 +135,7 @@ def parse(source: str | Sequence[str]) -> Row:
 
 def normalise(source: str | Sequence[str]) -> tuple[str, ...]:
     """The normal form of a LaTeX text or of tokens. Idempotent. Raises LatexError where ``parse`` does."""
-    return tuple(_write(parse(source)))
+    return write(parse(source))
 
 
 def normalise_truth(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -317,8 +317,12 @@ def _extend(row: list[Node], nodes: list[Node]) -> None:
             row.append(node)
 
 
+def write(row: Row) -> tuple[str, ...]:
+    """The tokens of a tree in normal form."""
+    return tuple(_write(row))
+
+
 def _write(row: Row) -> Iterator[str]:
-    """The tokens of a row in normal form."""
     for node in row:
         if node.symbol != GROUP:
             yield node.symbol

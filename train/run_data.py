@@ -14,6 +14,7 @@ from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.augment import Augmenter
 from hmerctl.train.batches import Batch, BatchStream, bucket_of
+from hmerctl.train.compose.composer import Composer
 from hmerctl.train.config import Preset
 from hmerctl.train.dataset import Expression, ExpressionDataset
 from hmerctl.train.inks import InkBank, Relabeller, TrainingInk, prepare
@@ -49,6 +50,8 @@ class RunData(pl.LightningDataModule):
         assert self.trainer is not None
         bank = InkBank(self.inks)
         augmenter = Augmenter(self.preset.train.augment, bank, Relabeller(self.vocabulary, bank))
+        composed = self.preset.train.composed > 0
+        composer = Composer(self.inks, bank, self.vocabulary, self.preset.raster) if composed else None
         stream = BatchStream(
             self.inks,
             augmenter,
@@ -57,6 +60,7 @@ class RunData(pl.LightningDataModule):
             self.stride,
             self.trainer.global_rank,
             self.trainer.world_size,
+            composer,
         )
         # On a CPU a worker would take threads from the training itself.
         workers = min(os.cpu_count() or 1, 12) // max(self.trainer.num_devices, 1) if torch.cuda.is_available() else 0

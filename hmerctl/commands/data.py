@@ -75,6 +75,36 @@ def merge(
 
 
 @data.command()
+def compose(
+    datasets: list[Path] = typer.Option(
+        ..., "--data", help="Dataset with symbol groups; may be given several times."
+    ),
+    out: Path = typer.Option(..., help="Dataset folder to write; an older dataset there is replaced."),
+    count: int = typer.Option(1000, min=1, help="How many expressions."),
+    seed: int = typer.Option(1, min=0, help="Another seed composes other expressions."),
+) -> None:
+    """Compose expressions from the labels and symbol inks of datasets, with true labels and symbol groups.
+
+    The parts are copied from the datasets, so their licence holds for the result too.
+    """
+    from hmerctl.runtime.raster import RasterSpec
+    from hmerctl.runtime.vocabulary import CROHME
+    from hmerctl.train.compose.composer import Composer
+    from hmerctl.train.dataset import check_replaceable, write_dataset
+    from hmerctl.train.inks import InkBank
+    from hmerctl.train.run_data import load_inks
+
+    check_replaceable(out)
+    spec = RasterSpec()
+    inks = load_inks(tuple(datasets), CROHME, spec)
+    composer = Composer(inks, InkBank(inks), CROHME, spec)
+    report = {"composed_from": [path.name for path in datasets], "seed": seed}
+    composed = (composer.expression((seed, i)) for i in progress(range(count), "composing", count))
+    write_dataset(out, composed, report)
+    typer.echo(f"{out}: {count} composed expressions")
+
+
+@data.command()
 def show(
     dataset: Path = _DATASET,
     out: Path = typer.Option(Path("sheet.png"), help="PNG to write."),

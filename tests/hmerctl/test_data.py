@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from synthetic import make_dataset
 from typer.testing import CliRunner, Result
 
 from hmerctl.cli import app
+from hmerctl.train.dataset import ExpressionDataset
 
 INKML = """<ink xmlns="http://www.w3.org/2003/InkML"><annotation type="truth">x</annotation>
 <trace id="0">0 0, 30 40</trace></ink>"""
@@ -79,3 +81,25 @@ def test_merge(dataset: Path) -> None:
     result = run("merge", dataset, dataset, "--out", dataset.parent / "all", "--json")
     report = json.loads(result.stdout)
     assert (report["read"], report["written"], len(report["skipped"])) == (4, 2, 2)
+
+
+def test_compose_writes_a_dataset_with_symbol_groups(tmp_path: Path) -> None:
+    source = make_dataset(tmp_path / "source", 20)
+    result = run("compose", "--data", source, "--out", tmp_path / "new", "--count", 7, "--seed", 3)
+    assert result.exit_code == 0
+    composed = ExpressionDataset(tmp_path / "new")
+    assert len(composed) == 7
+    assert composed.report == {"composed_from": ["source"], "seed": 3}
+    for expression in composed:
+        assert expression.ink is not None
+        assert [symbol.label for symbol in expression.ink.symbols] == list(expression.tokens)
+        assert expression.symbols_match
+    assert [e.tokens for e in composed] != [e.tokens for e in ExpressionDataset(source)][:7]
+
+
+def test_compose_does_not_overwrite_what_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    result = run("compose", "--data", tmp_path / "none", "--out", tmp_path / "mine")
+    assert result.exit_code == 1
+    assert "not a dataset" in result.stderr
