@@ -13,6 +13,7 @@ from hmerctl.train.models import (  # noqa: F401  (they register their parts)
     densenet,
     edge,
     learned_positions,
+    multidirectional,
     self_attention,
     transformer,
 )
