@@ -37,7 +37,12 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         yield folder
         if path.exists():
             path.rename(old)
-        folder.rename(path)
+        try:
+            folder.rename(path)
+        except OSError:
+            if old.exists():
+                old.rename(path)
+            raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
