@@ -134,7 +134,7 @@ def quiet() -> Iterator[None]:
     def silent(self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **{**options, "disable": True})
 
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)  # what fails is raised as well
     tqdm.tqdm.__init__ = silent
     try:
         with warnings.catch_warnings():

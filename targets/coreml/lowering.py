@@ -11,11 +11,11 @@ from hmerctl.targets.coreml.tools import coremltools
 
 @contextlib.contextmanager
 def lowering() -> Iterator[None]:
-    """Within this context coremltools translates ``log_softmax`` and ``gru`` as this module says."""
+    """Within this context coremltools translates ``log_softmax``, ``gru`` and ``matmul`` as this module says."""
     coremltools()
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 
-    ours = {"log_softmax": _log_softmax, "gru": _gru}
+    ours = {"log_softmax": _log_softmax, "gru": _gru, "matmul": _matmul}
     original = {name: _TORCH_OPS_REGISTRY.get_func(name) for name in ours}
     for name, function in ours.items():
         _TORCH_OPS_REGISTRY.set_func_by_name(function, name)
@@ -40,6 +40,19 @@ def _log_softmax(context: Any, node: Any) -> None:
     shifted = mb.sub(x=x, y=mb.reduce_max(x=x, axes=axes, keep_dims=True))
     total = mb.log(x=mb.reduce_sum(x=mb.exp(x=shifted), axes=axes, keep_dims=True))
     context.add(mb.sub(x=shifted, y=total, name=node.name))
+
+
+def _matmul(context: Any, node: Any) -> None:
+    """A matrix times a vector as a matrix of one column, which coremltools does not do by itself."""
+    from coremltools.converters.mil import Builder as mb  # noqa: N813
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, matmul
+
+    x, y = _get_inputs(context, node, expected=2)
+    if y.rank > 1 or x.rank < 2:
+        matmul(context, node)
+        return
+    column = mb.matmul(x=x, y=mb.expand_dims(x=y, axes=[1]))
+    context.add(mb.squeeze(x=column, axes=[x.rank - 1], name=node.name))
 
 
 HOLD = 100.0
