@@ -1,0 +1,86 @@
+"""Every part that a preset can choose converts, within Core ML's limits, and says what PyTorch says.
+
+Position encodings and contexts act in the encoder graph; a relative bias and the decoders in the step graph too.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hmerctl.export.graphs import take_apart
+from hmerctl.runtime.vocabulary import Vocabulary
+from hmerctl.targets.coreml.check import HIGHEST_RANK
+from hmerctl.targets.coreml.convert import PRECISIONS, convert
+from hmerctl.targets.coreml.mil import MilPackage
+from hmerctl.targets.coreml.neural_engine import RULES
+from hmerctl.targets.coreml.target import wide_tensors
+from hmerctl.train.models import parts
+from hmerctl.train.models.recognizer import ModelConfig, Recognizer
+
+pytest.importorskip("coremltools", reason="coremltools is not installed: pip install 'hmerctl[export]'")
+
+EDGE = {"name": "edge", "stem": 4, "middle": 4, "middle_blocks": 1, "top": 8, "top_blocks": 1, "channels": 8}
+DENSE = {"name": "densenet", "blocks": (1, 1, 1), "growth": 8, "stem": 8}
+TRANSFORMER = {"name": "transformer", "layers": 2, "heads": 2, "width": 8, "inner": 8}
+GRU = {"name": "attention-gru", "width": 8, "embedding": 8, "attention": 8, "coverage": 4, "coverage_kernel": 3}
+SMALL = {
+    "self-attention": {"layers": 1, "heads": 2, "inner": 8},
+    "md-gru": {"hidden": 4},
+    "md-lstm": {"hidden": 4},
+    "md-rnn": {"hidden": 4},
+}
+
+GRID = [
+    *[({"position": {"name": name}}, "encoder") for name in parts.names("position") if name != "sum"],
+    *[({"context": {"name": name, **SMALL.get(name, {})}}, "encoder") for name in parts.names("context")],
+    ({"context": {"name": "self-attention", **SMALL["self-attention"], "windows": ((3, 5),)}}, "encoder"),
+    ({"context": {"name": "self-attention", **SMALL["self-attention"]}, "position": {"name": "relative"}}, "encoder"),
+    ({"encoder": DENSE, "context": {"name": "bigru"}}, "encoder"),
+    ({"position": {"name": "relative"}}, "step"),
+    ({"decoder": GRU}, "encoder"),
+    ({"decoder": GRU}, "step"),
+    ({"decoder": GRU, "position": {"name": "relative"}}, "step"),
+    ({"decoder": {**TRANSFORMER, "refinement": 4}}, "step"),
+]
+
+
+def label(case: tuple[dict, str]) -> str:
+    given, role = case
+    return " ".join(["-".join(str(v) for v in options.values())[:24] for options in given.values()] + [role])
+
+
+@pytest.mark.parametrize("case", GRID, ids=label)
+def test_part(case: tuple[dict, str], tmp_path: Path) -> None:
+    given, role = case
+    torch.manual_seed(0)
+    config = ModelConfig(**{"encoder": EDGE, "decoder": TRANSFORMER, **given})
+    model = Recognizer(config, Vocabulary(("1", "2", "+"))).eval()
+    for parameter in model.parameters():
+        if not parameter.any():
+            nn.init.normal_(parameter, std=0.3)
+    encoder, step = take_apart(model)
+    graph = encoder if role == "encoder" else step
+    stride = graph.stride
+    sizes = {"batch": 1, "height": 64, "width": 64}
+    if role == "step":
+        sizes = {"beam": 2, "rows": 64 // stride, "columns": 64 // stride, "time": 16}
+    inputs = dict(zip((spec.name for spec in graph.inputs), graph.example(sizes), strict=True))
+    for tensor in inputs.values():
+        if tensor.is_floating_point():
+            tensor.uniform_()
+    if role == "encoder":
+        inputs["size"] = torch.tensor([[50, 41]], dtype=torch.int32)
+    names = [spec.name for spec in graph.outputs]
+    model_ = convert(graph.module, inputs, names, PRECISIONS["fp32"], 18, wide_tensors(model))
+    model_.save(str(tmp_path / "p.mlpackage"))
+    function = MilPackage(tmp_path / "p.mlpackage").function()
+    assert {operation.op_type for operation in function.operations} <= set(RULES)
+    assert max(len(t.shape) for op in function.operations for t in op.gives) <= HIGHEST_RANK
+    found = function({name: tensor.numpy() for name, tensor in inputs.items()})
+    with torch.no_grad():
+        expected = graph.module(*inputs.values())
+    for name, tensor in zip(names, expected, strict=True):
+        np.testing.assert_allclose(found[name], tensor.numpy(), atol=1e-5, err_msg=name)
