@@ -53,10 +53,11 @@ class TorchSession:
     @torch.no_grad()
     def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See ``StepSession.step``."""
-        rows = (
-            torch.arange(len(tokens)) if parents is None or not self._position else torch.from_numpy(parents).long()
-        )
-        self._state = {name: tensor[rows] for name, tensor in self._state.items()}
+        if parents is None or not self._position:
+            self._state = {name: tensor[: len(tokens)] for name, tensor in self._state.items()}
+        else:
+            rows = torch.from_numpy(parents).long()
+            self._state = {name: tensor[rows] for name, tensor in self._state.items()}
         position = torch.tensor([self._position], dtype=torch.int32)
         log_probs, outputs, attention = self._decoder.step(
             self._memory, torch.from_numpy(tokens), position, self._state
