@@ -6,7 +6,7 @@ The tiny bundle's recogniser reads "x^{2}+y" into any ink, and its state matters
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hmerctl.runtime.buckets import BUCKETS
-from hmerctl.runtime.bundle import VOCABULARY_METADATA, list_files, write_manifest
+from hmerctl.runtime.bundle import VOCABULARY_METADATA, Bundle, list_files, open_bundle, write_manifest
 from hmerctl.runtime.manifest import (
     Component,
     DecoderInfo,
@@ -28,6 +28,10 @@ from hmerctl.runtime.manifest import (
 from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.state import StateSpec
 from hmerctl.runtime.vocabulary import EOS, SOS, Vocabulary
+
+if TYPE_CHECKING:
+    from hmerctl.export.source import Source
+    from hmerctl.runtime.ink import Ink
 
 
 @pytest.fixture(scope="session")
@@ -195,3 +199,31 @@ def tiny(tmp_path: Path) -> Path:
 def shared_tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny bundle that no test may change."""
     return build_bundle(tmp_path_factory.mktemp("bundles") / "tiny-onnx-fp32.hmer")
+
+
+@pytest.fixture(scope="session")
+def source() -> "Source":
+    """A tiny model with attention refinement."""
+    from tiny import tiny_source
+
+    return tiny_source()
+
+
+@pytest.fixture(scope="session")
+def inks() -> "list[Ink]":
+    """Three inks, short to long."""
+    from tiny import tiny_ink
+
+    return [tiny_ink(1, 2), tiny_ink(2, 4), tiny_ink(3, 7)]
+
+
+@pytest.fixture(scope="session")
+def bundle(source: "Source", inks: "list[Ink]", tmp_path_factory: pytest.TempPathFactory) -> "Bundle":
+    """The tiny model exported to the target ``onnx``."""
+    from hmerctl.targets.base import find
+    from hmerctl.targets.build import export_bundle, make_plan
+
+    target = find("onnx")
+    path = tmp_path_factory.mktemp("bundle") / "tiny-onnx-fp32.hmer"
+    export_bundle(source, target, make_plan(source, target), path, inks)
+    return open_bundle(path)

@@ -205,13 +205,14 @@ def build_plan(
         for name in profile.minimum:
             shapes.set_shape(name, profile.minimum[name], profile.typical[name], profile.maximum[name])
         config.add_optimization_profile(shapes)
-    cached = timing_cache.read_bytes() if timing_cache is not None and timing_cache.is_file() else b""
-    timings = config.create_timing_cache(cached)
-    config.set_timing_cache(timings, ignore_mismatch=False)
+    timings = None
+    if timing_cache is not None:
+        timings = config.create_timing_cache(timing_cache.read_bytes() if timing_cache.is_file() else b"")
+        config.set_timing_cache(timings, ignore_mismatch=False)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise EngineError(f"{onnx.name}: TensorRT {trt.__version__} builds no engine: {log.last()}")
-    if timing_cache is not None:
+    if timing_cache is not None and timings is not None:
         _write(timing_cache, bytes(timings.serialize()))
     del parser  # the network refers to its memory until here
     return bytes(plan)

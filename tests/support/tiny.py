@@ -1,16 +1,12 @@
-"""Small models and inks of our own for the export tests."""
+"""A small random model and inks of our own, for the tests of exports and targets."""
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
 from hmerctl.export.source import Source
-from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.vocabulary import Vocabulary
-from hmerctl.targets.base import find
-from hmerctl.targets.build import export_bundle, make_plan
 from hmerctl.train.checkpoint import CheckpointInfo
 from hmerctl.train.config import Preset
 from hmerctl.train.models.recognizer import ModelConfig, Recognizer
@@ -37,12 +33,6 @@ def tiny_source(refinement: int = 4, seed: int = 0) -> Source:
     return Source(model, CheckpointInfo(Preset("tiny", model=config), VOCABULARY, {"data": "nothing"}))
 
 
-@pytest.fixture(scope="session")
-def source() -> Source:
-    """A tiny model with attention refinement."""
-    return tiny_source()
-
-
 def tiny_ink(seed: int, strokes: int = 4) -> Ink:
     """Scribbles: a few smooth random strokes in a row."""
     rng = np.random.default_rng(seed)
@@ -54,18 +44,3 @@ def tiny_ink(seed: int, strokes: int = 4) -> Ink:
         y = radius[1] * np.sin(angle * rng.uniform(0.5, 1.5)) + rng.uniform(-8, 8)
         shapes.append(np.stack([x, y], axis=1))
     return Ink(tuple(shapes), id=f"scribble-{seed}")
-
-
-@pytest.fixture(scope="session")
-def inks() -> list[Ink]:
-    """Three inks, short to long."""
-    return [tiny_ink(1, 2), tiny_ink(2, 4), tiny_ink(3, 7)]
-
-
-@pytest.fixture(scope="session")
-def bundle(source: Source, inks: list[Ink], tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The tiny model exported to the target ``onnx``."""
-    target = find("onnx")
-    path = tmp_path_factory.mktemp("bundle") / "tiny-onnx-fp32.hmer"
-    export_bundle(source, target, make_plan(source, target), path, inks)
-    return open_bundle(path)
