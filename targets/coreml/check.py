@@ -9,8 +9,10 @@ from hmerctl.export.metadata import graph_metadata
 from hmerctl.export.parity.report import Finding, holds, not_run
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.manifest import Component, TensorSpec
+from hmerctl.targets.coreml.engine import on_a_mac
 from hmerctl.targets.coreml.mil import MINIMUM_IOS, MilFunction, MilPackage, TensorType
-from hmerctl.targets.coreml.neural_engine import RULES, estimate
+from hmerctl.targets.coreml.neural_engine import RULES, Estimate, estimate
+from hmerctl.targets.coreml.placement import placement
 from hmerctl.targets.coreml.tools import CoreMlError
 
 HIGHEST_RANK = 5
@@ -22,7 +24,7 @@ HALF_LARGEST = 65504.0
 def check_bundle(bundle: Bundle) -> list[Finding]:
     """All checks on all components; a component that cannot be read fails with the reader's words."""
     findings: list[Finding] = []
-    estimates: dict[str, tuple[float, str]] = {}
+    estimates: dict[str, tuple[float, Component, Estimate]] = {}
     for component in bundle.manifest.components:
         try:
             package = MilPackage(bundle.file(component.file))
@@ -32,11 +34,23 @@ def check_bundle(bundle: Bundle) -> list[Finding]:
             continue
         findings += check_function(bundle, component, package, function)
         found = estimate(function)
-        worst = (found.eligible_work / max(found.work, 1), f"{component.name}: {found}")
-        estimates[component.role] = min(worst, estimates.get(component.role, worst))
-    reason = "Core ML decides on the device; estimate for the least eligible graph, "
-    findings += [not_run("L0", f"{role} placement", reason + text) for role, (_, text) in estimates.items()]
-    return findings
+        share = found.eligible_work / max(found.work, 1)
+        if component.role not in estimates or share < estimates[component.role][0]:
+            estimates[component.role] = share, component, found
+    return findings + [_placement(bundle, component, found) for _, component, found in estimates.values()]
+
+
+def _placement(bundle: Bundle, component: Component, found: Estimate) -> Finding:
+    """What runs where: asked of Core ML on a Mac, elsewhere an estimate, which is no pass."""
+    check = f"{component.role} placement"
+    if not on_a_mac():
+        return not_run("L0", check, f"no Core ML here; estimate for {component.name}: {found}")
+    try:
+        units = placement(bundle.file(component.file), component.function)
+    except CoreMlError as error:
+        return holds("L0", check, False, str(error))
+    counts = ", ".join(f"{count} on {unit}" for unit, count in sorted(units.items()))
+    return holds("L0", check, True, f"{component.name} by Core ML's plan: {counts} (estimated before: {found})")
 
 
 def check_function(bundle: Bundle, component: Component, package: MilPackage, function: MilFunction) -> list[Finding]:

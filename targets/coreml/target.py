@@ -65,6 +65,7 @@ class CoreMl(Target):
             cells = {"rows": bucket.height // stride, "columns": bucket.width // stride, "time": MAX_STEPS}
             for beams in self.beams:
                 components.append(self._planned("step", f"step-{place}-beams{beams}", {"beam": beams, **cells}))
+        unrolled = source.model.context.fixed_size
         return Plan(
             target=self.name,
             precision=precision,
@@ -75,6 +76,7 @@ class CoreMl(Target):
                 PRECISIONS[precision].note,
                 f"fixed shapes: {len(self.buckets)} buckets, beam widths {', '.join(map(str, self.beams))}, "
                 f"caches of {MAX_STEPS} rows, explicit state",
+                *([f"{unrolled}: large buckets take minutes to convert"] if unrolled else []),
                 "never run on Apple hardware by this project: parity comes from an evaluator of the saved packages",
             ),
             refusal=self._refusal(source),
