@@ -96,7 +96,7 @@ class Recognizer:
         name = source.id if isinstance(source, Ink) else str(source) if isinstance(source, str | Path) else ""
         if raster.blank is not None:
             return self._blank(name, raster, {"raster": drawn - started, "total": drawn - started})
-        bucket = smallest_bucket(*raster.pixels.shape, self._buckets)
+        bucket = smallest_bucket(*raster.pixels.shape, buckets=self._buckets)
         memory = self.engine.encode(*pad(raster.pixels, bucket))
         encoded = time.perf_counter()
         hypotheses = search(self.engine.start(memory, options.beams), options)

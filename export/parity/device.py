@@ -6,8 +6,9 @@ from hmerctl.export.parity.pictures import Picture, pictures_of_samples
 from hmerctl.export.parity.report import Finding, holds, not_run
 from hmerctl.runtime.buckets import pad, smallest_bucket
 from hmerctl.runtime.bundle import Bundle
-from hmerctl.runtime.decode import DecodeOptions, search
+from hmerctl.runtime.decode import search
 from hmerctl.runtime.engine import Engine
+from hmerctl.runtime.recognizer import decode_options
 
 
 def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
@@ -33,10 +34,7 @@ def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
 
 
 def _read(bundle: Bundle, engine: Engine, picture: Picture) -> tuple[str, ...]:
-    defaults = bundle.manifest.decoding
-    options = DecodeOptions(
-        beams=defaults.beams, length_power=defaults.length_power, max_steps=bundle.manifest.decoder.max_steps
-    )
-    bucket = smallest_bucket(*picture.pixels.shape, bundle.buckets())
-    best = search(engine.start(engine.encode(*pad(picture.pixels, bucket)), defaults.beams), options)[0]
+    options = decode_options(bundle)
+    bucket = smallest_bucket(*picture.pixels.shape, buckets=bundle.buckets())
+    best = search(engine.start(engine.encode(*pad(picture.pixels, bucket)), options.beams), options)[0]
     return tuple(bundle.vocabulary.decode(best.ids))

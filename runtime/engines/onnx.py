@@ -101,13 +101,17 @@ class OnnxSession:
         self._position = 0
         rows, columns = memory["memory_mask"].shape[-2:]
         symbols = {"beam": beams, "rows": rows, "columns": columns, "time": self._first_rows(inputs)}
-        self._state = {
-            spec.name: np.zeros(
-                [symbols[axis] if isinstance(axis, str) else axis for axis in spec.shape],
-                _DTYPES[inputs[spec.name].type],
-            )
-            for spec in specs
-        }
+        self._state: dict[str, np.ndarray] = {}
+        self._caches: dict[str, np.ndarray] = {}
+        for spec in specs:
+            shape = [symbols[axis] if isinstance(axis, str) else axis for axis in spec.shape]
+            self._keep(spec, np.zeros(shape, _DTYPES[inputs[spec.name].type]))
+
+    def _keep(self, spec: StateSpec, buffer: np.ndarray) -> None:
+        """Set a state tensor; ``_caches`` views those with a time axis as (time, beam, ...)."""
+        self._state[spec.name] = buffer
+        if spec.update == "append":
+            self._caches[spec.name] = np.moveaxis(buffer, spec.shape.index("time"), 0)
 
     def _first_rows(self, inputs: dict[str, "ort.NodeArg"]) -> int:
         """Rows of a fresh cache: what a static graph demands, few where the time axis is symbolic."""
@@ -130,8 +134,7 @@ class OnnxSession:
         for spec in self._specs:
             value = outputs[f"next_{spec.name}"]
             if spec.update == "append":
-                before = (slice(None),) * (spec.shape.index("time") - 1)
-                self._state[spec.name][(slice(count), *before, self._position)] = value
+                self._caches[spec.name][self._position, :count] = value
             else:
                 self._state[spec.name] = value
         self._position += 1
@@ -139,24 +142,20 @@ class OnnxSession:
 
     def _reorder(self, parents: np.ndarray) -> None:
         """Bring the state of the parents into the rows of their children; of caches only what is already written."""
+        unmoved = np.array_equal(parents, np.arange(len(parents)))
         for spec in self._specs:
-            buffer = self._state[spec.name]
             if spec.update == "replace":
-                self._state[spec.name] = buffer[parents]
-            elif not np.array_equal(parents, np.arange(len(parents))):
-                written = buffer[(slice(None),) * spec.shape.index("time") + (slice(self._position),)]
-                written[: len(parents)] = written[parents]
+                self._state[spec.name] = self._state[spec.name][parents]
+            elif not unmoved:
+                written = self._caches[spec.name][: self._position]
+                written[:, : len(parents)] = written[:, parents]
 
     def _grow(self) -> None:
         """Double the caches when they are full."""
         for spec in self._specs:
-            if spec.update != "append":
+            if spec.name not in self._caches or self._position < len(self._caches[spec.name]):
                 continue
-            axis, buffer = spec.shape.index("time"), self._state[spec.name]
-            rows = buffer.shape[axis]
-            if self._position < rows:
-                continue
-            larger = list(buffer.shape)
-            larger[axis] = min(2 * rows, self._max_steps)
-            self._state[spec.name] = np.zeros(larger, buffer.dtype)
-            self._state[spec.name][(slice(None),) * axis + (slice(rows),)] = buffer
+            old, shape = self._caches[spec.name], list(self._state[spec.name].shape)
+            shape[spec.shape.index("time")] = min(2 * len(old), self._max_steps)
+            self._keep(spec, np.zeros(shape, old.dtype))
+            self._caches[spec.name][: len(old)] = old

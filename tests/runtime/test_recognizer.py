@@ -151,7 +151,7 @@ def test_malformed_latex_is_for_review(tiny: Path) -> None:
     class Crooked:
         """An engine that opens a brace and stops."""
 
-        name, threads = "scripted", {}
+        name, threads = "scripted", {"step": 1}
 
         def encode(self, raster: np.ndarray, size: np.ndarray) -> dict[str, np.ndarray]:
             return {}
