@@ -19,7 +19,7 @@ from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target
 
 
 class Onnx(Target):
-    """See the module. One encoder serves every bucket: see docs/decisions.md for the measurement."""
+    """See the module. One encoder serves every bucket: docs/export.md has the measurement."""
 
     name: ClassVar[str] = "onnx"
     summary: ClassVar[str] = "ONNX graphs for onnxruntime on any CPU"
