@@ -54,10 +54,14 @@ def print_table(headers: list[str], rows: Iterable[Iterable[object]], title: str
     """Print a table on stdout, for people; numbers should come formatted. No headers where all are empty."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text  # text as it is: LaTeX and package extras have brackets, which rich would swallow
 
-    table = Table(*headers, title=title, title_justify="left", show_header=any(headers))
+    name = None if title is None else Text(title, "italic")
+    table = Table(title=name, title_justify="left", show_header=any(headers))
+    for header in headers:
+        table.add_column(Text(header))
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(Text(str(cell)) for cell in row))
     Console().print(table)
 
 

@@ -58,8 +58,8 @@ def _print(bundle: "Bundle") -> None:
         (
             component.name,
             component.file,
-            ", ".join(f"{t.name} {_shape(t.shape)}" for t in component.inputs),
-            ", ".join(f"{t.name} {_shape(t.shape)}" for t in component.outputs),
+            "\n".join(f"{t.name} {t.dtype} {_shape(t.shape)}" for t in component.inputs),
+            "\n".join(f"{t.name} {t.dtype} {_shape(t.shape)}" for t in component.outputs),
         )
         for component in manifest.components
     ]
@@ -70,7 +70,7 @@ def _print(bundle: "Bundle") -> None:
 
 
 def _shape(shape: tuple[int | str, ...]) -> str:
-    return "x".join(str(axis) for axis in shape)
+    return f"({', '.join(map(str, shape))})"
 
 
 def register(app: typer.Typer) -> None:

@@ -132,7 +132,7 @@ def in_precision(
         return model
     if precision == "int8" and graph.role == "encoder":
         if not source.rasters:
-            raise TargetError("int8 needs ink to calibrate on: name a dataset with --calibrate")
+            raise TargetError("int8 needs ink to calibrate on: name a dataset with --calibration")
         options = QuantizeOptions()
         model = quantize(model, calibrate(model, encoder_feeds(source.rasters), options), options)
     return to_half(model, HalfPolicy(half_interface(decoder.memory, decoder.state)))

@@ -4,12 +4,13 @@ import subprocess
 import sys
 import time
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from hmerctl import __version__
 from hmerctl.cli import app
-from hmerctl.commands.common import DefaultRun, Group, print_json
+from hmerctl.commands.common import DefaultRun, Group, print_json, print_table
 from hmerctl.runtime.errors import BundleError
 
 HEAVY = ("torch", "onnx", "onnxruntime", "numpy", "lightning", "matplotlib", "PIL", "pydantic")
@@ -61,3 +62,9 @@ def test_run_may_be_left_out() -> None:
     assert CliRunner().invoke(group, []).output == "run default\n"
     assert CliRunner().invoke(group, ["report"]).output == "report\n"
     assert "report" in CliRunner().invoke(group, ["--help"]).output
+
+
+def test_tables_show_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["needs [a]", "how"], [("x", "pip install 'hmerctl[jetson]'")], title="\\sqrt[3]{x}")
+    out = capsys.readouterr().out
+    assert "hmerctl[jetson]" in out and "[a]" in out and "\\sqrt[3]{x}" in out
