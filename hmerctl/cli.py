@@ -1,6 +1,7 @@
 """The command line: every module of ``hmerctl.commands`` that has a ``register`` adds its command to ``app``."""
 
 import importlib
+import inspect
 import pkgutil
 
 import typer
@@ -36,3 +37,16 @@ for _module in sorted(info.name for info in pkgutil.iter_modules(commands.__path
     _register = getattr(importlib.import_module(f"{commands.__name__}.{_module}"), "register", None)
     if _register is not None:
         _register(app)
+
+
+def _flow(group: typer.Typer) -> None:
+    """Let the help of commands fill the terminal's width: its lines end where the docstring's do otherwise."""
+    for command in group.registered_commands:
+        paragraphs = inspect.cleandoc(getattr(command.callback, "__doc__", None) or "").split("\n\n")
+        command.help = command.help or "\n\n".join(" ".join(text.split()) for text in paragraphs)
+    for part in group.registered_groups:
+        if part.typer_instance is not None:
+            _flow(part.typer_instance)
+
+
+_flow(app)

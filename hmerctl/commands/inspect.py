@@ -54,23 +54,16 @@ def _print(bundle: "Bundle") -> None:
         ("parity", manifest.parity_state),
     ]
     print_table(["", ""], facts)
-    graphs = [
-        (
-            component.name,
-            component.file,
-            "\n".join(f"{t.name} {t.dtype} {_shape(t.shape)}" for t in component.inputs),
-            "\n".join(f"{t.name} {t.dtype} {_shape(t.shape)}" for t in component.outputs),
-        )
+    tensors = [
+        (component.name, component.file, side, spec.name, spec.dtype, f"({', '.join(map(str, spec.shape))})")
         for component in manifest.components
+        for side, specs in (("in", component.inputs), ("out", component.outputs))
+        for spec in specs
     ]
-    print_table(["graph", "file", "inputs", "outputs"], graphs)
+    print_table(["graph", "file", "", "tensor", "type", "shape"], tensors)
     if manifest.parity is not None:
         levels = [(level.level, level.status, level.engine, level.detail) for level in manifest.parity.levels]
         print_table(["level", "status", "engine", "what was found"], levels)
-
-
-def _shape(shape: tuple[int | str, ...]) -> str:
-    return f"({', '.join(map(str, shape))})"
 
 
 def register(app: typer.Typer) -> None:
