@@ -100,11 +100,12 @@ class BatchStream:
     def compositions(self, epoch: int) -> list[Composition]:
         """All composed expressions of an epoch: index i of the epoch is composition i - number of inks.
 
-        Those of one epoch are kept: about half a millisecond each to compose, their points not yet computed.
+        They are kept until an epoch has others: about half a millisecond each to compose, points not yet computed.
         """
-        if self._compositions[0] != epoch:
-            seeds = ((self.config.seed, epoch, len(self.inks) + i, 2) for i in range(self.composed))
-            self._compositions = (epoch, [self.composer.compose(seed) for seed in seeds] if self.composer else [])
+        block = epoch // self.config.composed_epochs
+        if self._compositions[0] != block:
+            seeds = ((self.config.seed, block, i) for i in range(self.composed))
+            self._compositions = (block, [self.composer.compose(seed) for seed in seeds] if self.composer else [])
         return self._compositions[1]
 
     def view(self, epoch: int, index: int) -> View:

@@ -32,9 +32,9 @@ def composer(inks) -> Composer:
     return Composer(inks, InkBank(inks), CROHME, SPEC)
 
 
-def stream(inks, composer, share, **more) -> BatchStream:
+def stream(inks, composer, share, epochs=1, **more) -> BatchStream:
     bank = InkBank(inks)
-    config = TrainConfig(composed=share, batch_pixels=100_000)
+    config = TrainConfig(composed=share, composed_epochs=epochs, batch_pixels=100_000)
     augmenter = Augmenter(config.augment, bank, Relabeller(CROHME, bank))
     return BatchStream(inks, augmenter, config, SPEC, 8, composer=composer, **more)
 
@@ -100,6 +100,13 @@ def test_epochs_have_different_compositions(inks, composer):
     s = stream(inks, composer, 0.5)
     labels = [[c.tokens for c in s.compositions(epoch)] for epoch in (0, 1, 0)]
     assert labels[0] == labels[2] != labels[1]
+
+
+def test_epochs_may_share_their_compositions_but_not_their_distortions(inks, composer):
+    s = stream(inks, composer, 0.5, epochs=2)
+    labels = [[c.tokens for c in s.compositions(epoch)] for epoch in (0, 1, 2)]
+    assert labels[0] == labels[1] != labels[2]
+    assert not np.array_equal(s.view(0, len(inks)).matrix, s.view(1, len(inks)).matrix)
 
 
 def test_without_a_share_batches_are_those_of_a_stream_without_a_composer(inks, composer):

@@ -59,6 +59,15 @@ def test_scripts_stand_right_of_their_base_higher_and_lower(lay_out, seed):
     assert min(middle(sub)[0], middle(sup)[0]) > base.right
 
 
+def test_scripts_stand_on_average_as_high_as_in_the_inks(lay_out):
+    """There, a superscript's middle is as high as the top of its base."""
+    heights = []
+    for seed in DRAWS:
+        base, sup = lay_out("b ^ { a }", seed)
+        heights.append(middle(sup)[1] - base.top)
+    assert abs(np.median(heights)) < 2.0
+
+
 @pytest.mark.parametrize("seed", DRAWS)
 def test_limits_stand_below_and_above_their_operator(lay_out, seed):
     operator, *below, above, x = lay_out("\\sum _ { n = 1 } ^ { 2 } x", seed)
@@ -102,6 +111,13 @@ def test_a_glyph_fills_its_box_and_a_root_keeps_its_hook(lay_out):
         points = p.points()
         np.testing.assert_allclose(points.min(0), (p.left, p.top), atol=1e-9)
         np.testing.assert_allclose(points.max(0), (p.right, p.bottom), atol=1e-9)
+
+
+def test_only_the_bar_of_a_root_is_stretched(lay_out):
+    root = lay_out("\\sqrt { a + b + x + n + 1 }", 3)[0]
+    corner = root.points()[2]  # the third of the four points with which the ink draws a root
+    assert corner[0] == pytest.approx(root.left + root.hook, abs=0.5)
+    assert root.hook < 0.2 * (root.right - root.left)
 
 
 def test_a_glyph_without_width_is_placed_too():

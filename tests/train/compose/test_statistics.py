@@ -24,6 +24,10 @@ def test_sizes_of_classes_against_each_other(figures):
         assert against_x == pytest.approx(math.log(HEIGHTS[name] / HEIGHTS["x"]), abs=0.12)
 
 
+def test_offsets_of_classes_that_all_stand_on_the_axis(figures):
+    assert all(abs(figures.offset[name].middle) < 0.08 for name in "a x b 1 2 + =".split())
+
+
 def test_scripts_are_as_small_and_as_high_as_they_were_drawn(figures):
     assert figures.relation["sup size"].middle == pytest.approx(math.log(SCRIPT), abs=0.15)
     assert figures.relation["sub size"].middle == pytest.approx(math.log(SCRIPT), abs=0.15)
