@@ -60,4 +60,4 @@ def component(graph: Graph, name: str, format: str, file: str, **options: object
         options: further fields of ``Component``, or others in place of the graph's ``inputs`` and ``outputs``.
     """
     fields = {"inputs": graph.inputs, "outputs": graph.outputs, **options}
-    return Component(name=name, role=graph.role, format=format, file=file, **fields)  # type: ignore[arg-type]
+    return Component(name=name, role=graph.role, format=format, file=file, **fields)

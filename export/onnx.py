@@ -48,9 +48,9 @@ def to_onnx(
     example = complete_sizes({**_EXAMPLE, **complete_sizes(sizes, graph.stride)}, graph.stride)
     inputs = fixed(graph.inputs, sizes, graph.stride)
     outputs = fixed(graph.outputs, sizes, graph.stride)
-    axes = tuple(_dynamic_axes(spec, graph.stride) for spec in inputs)
+    axes: tuple[object, ...] = tuple(_dynamic_axes(spec, graph.stride) for spec in inputs)
     if graph.role == "step":  # its forward is (token, position, *tensors)
-        axes = (*axes[:2], axes[2:])  # type: ignore[assignment]
+        axes = (*axes[:2], axes[2:])
     with _quiet():
         program = torch.onnx.export(
             graph.module,

@@ -54,7 +54,7 @@ class Onnx(Target):
         decoder = decoder_info(source.model, tuple(spec.name for spec in graphs["encoder"].outputs))
         components = []
         for planned in plan.components:
-            graph = graphs[planned.role]  # type: ignore[index]
+            graph = graphs[planned.role]
             info = source.info
             metadata = graph_metadata(graph.role, info.name, decoder, info.vocabulary, info.raster)
             onnx.save(to_onnx(graph, planned.sizes, metadata), folder / planned.file)
