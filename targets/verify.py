@@ -56,6 +56,7 @@ def verify_bundle(
     data: Path | None = None,
     progress: Progress = lambda pictures, _: pictures,
     missing: str = "no checkpoint given",
+    limit: int | None = None,
 ) -> Verification:
     """Climb the ladder.
 
@@ -65,6 +66,7 @@ def verify_bundle(
         data: a dataset folder to compare on; None for the bundle's own samples.
         progress: draws a bar.
         missing: why there is no ``source``.
+        limit: compare on about so many expressions of ``data`` only; the report counts them.
 
     Raises:
         ParityError: the bundle was made from another checkpoint.
@@ -75,12 +77,14 @@ def verify_bundle(
     target = find(bundle.manifest.target.name)
     engine = target.load(bundle)
     spec = bundle.manifest.preprocessing
-    pictures = pictures_of_dataset(data, spec) if data is not None else pictures_of_samples(bundle)
+    pictures = pictures_of_dataset(data, spec, limit) if data is not None else pictures_of_samples(bundle)
     evidence = Evidence(source.model if source else None, pictures, data is not None, missing)
     findings = target.check(bundle) + climb(
         bundle, engine, evidence, target.tolerance(bundle.manifest.target.precision), target.stand_in(), progress
     )
-    tools = tool_versions() | {"evaluated": str(data.name) if data is not None else "samples"}
+    tools = tool_versions() | {
+        "compared on": f"{len(pictures)} expressions of {data.name if data else 'its samples'}"
+    }
     report = summarise(findings, bundle.manifest.files_sha256, engine.name, tools)
     return Verification(bundle.manifest.bundle_id, engine.name, tuple(findings), report)
 

@@ -19,6 +19,9 @@ def verify(
     data: Path | None = typer.Option(
         None, help="Dataset folder to compare on; the bundle's own sample inks if left out."
     ),
+    limit: int | None = typer.Option(
+        None, min=1, help="Only about so many expressions of --data, evenly spread; for slow stand-ins."
+    ),
     write: bool = typer.Option(True, help="Write the report into the bundle."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON, every single check."),
 ) -> None:
@@ -40,7 +43,7 @@ def verify(
     chosen = checkpoint or checkpoint_of(open_bundle(path))
     source = None if chosen is None else load_source(chosen)
     missing = "the bundle was not made from the shipped checkpoint: name its own with --checkpoint"
-    result = verify_bundle(path, source, data, progress, missing)
+    result = verify_bundle(path, source, data, progress, missing, limit)
     if write:
         write_report(path, result)
     if as_json:
