@@ -1,4 +1,4 @@
-"""Put a trained checkpoint into the package: rounded weights, calibrated confidence, bundle, figures.
+"""Put a trained checkpoint into the package: rounded weights, calibrated confidence, bundle, figures, model card.
 
 For maintainers, see CONTRIBUTING.md:  python scripts/ship.py RUN/best --data data/valid2014
 The commands it calls can be run one by one; it only keeps them in order and stops at the first that fails.
@@ -55,6 +55,7 @@ def main() -> None:
     print(f"equal token sequences, PyTorch and bundle: {sum(equal)} of {len(equal)}")
     if not all(equal):
         sys.exit("the bundle reads otherwise than the checkpoint")
+    subprocess.run([sys.executable, ROOT / "scripts" / "card.py"], check=True)
 
 
 if __name__ == "__main__":
