@@ -65,7 +65,7 @@ def commands(page: Path) -> Iterator[tuple[str, bool]]:
     for block in FENCE.findall(text):
         for line in COMMAND_LINE.findall(block):
             yield line, "..." not in line and "[" not in line
-    for code in re.findall(r"`(hmerctl(?: [^`]*)?)`", FENCE.sub("", text)):
+    for code in re.findall(r"`(hmerctl(?: (?!->)[^`]*)?)`", FENCE.sub("", text)):
         yield code, False
 
 
