@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from hmerctl.runtime.device import Device
 from hmerctl.runtime.errors import DataError
-from hmerctl.runtime.manifest import Part
+from hmerctl.runtime.manifest import ParityState, Part
 
 SCHEMA_VERSION = "1.0"
 
@@ -92,7 +92,7 @@ class BenchReport(Part):
     target: str
     precision: str
     bundle_bytes: int
-    parity: Literal["verified", "failed", "stale", "missing"]
+    parity: ParityState
     parity_levels: dict[str, str]
     engine: str
     threads: dict[str, int]

@@ -207,6 +207,10 @@ class ParityLevel(Part):
     figures: dict[str, float] = {}
 
 
+NEEDED_LEVELS = ("L0", "L1", "L2", "L3")
+"""Levels that must have run for a bundle to count as verified."""
+
+
 class ParityReport(Part):
     """What ``hmerctl verify`` found.
 
@@ -223,9 +227,23 @@ class ParityReport(Part):
         """Names of the levels that failed."""
         return tuple(level.level for level in self.levels if level.status == "failed")
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Names of the levels of ``NEEDED_LEVELS`` that did not run."""
+        ran = {level.level for level in self.levels if level.status != "not-run"}
+        return tuple(level for level in NEEDED_LEVELS if level not in ran)
+
+    @property
+    def verified(self) -> bool:
+        """No level failed, and all of ``NEEDED_LEVELS`` ran."""
+        return not self.failed and not self.missing
+
     def summary(self) -> dict[str, str]:
         """Status by level."""
         return {level.level: level.status for level in self.levels}
+
+
+ParityState = Literal["verified", "incomplete", "failed", "stale", "missing"]
 
 
 class Manifest(Part):
@@ -263,13 +281,15 @@ class Manifest(Part):
         return f"{self.model.name}-{self.target.name}-{self.target.precision}@{self.files_sha256[:12]}"
 
     @property
-    def parity_state(self) -> Literal["verified", "failed", "stale", "missing"]:
-        """Whether a parity report of exactly these files is there, and without a failed level."""
+    def parity_state(self) -> ParityState:
+        """Whether a parity report of exactly these files is there, and what it found."""
         if self.parity is None:
             return "missing"
         if self.parity.files_sha256 != self.files_sha256:
             return "stale"
-        return "failed" if self.parity.failed or not self.parity.levels else "verified"
+        if self.parity.failed:
+            return "failed"
+        return "verified" if self.parity.verified else "incomplete"
 
     @model_validator(mode="after")
     def _check_references(self) -> "Manifest":

@@ -10,16 +10,8 @@ from hmerctl.runtime.bench import Plan, measure
 from hmerctl.runtime.bench_report import BenchReport, Latency, bench_schema, plot, read_report, row
 from hmerctl.runtime.bundle import read_manifest, write_manifest
 from hmerctl.runtime.errors import BundleError, DataError
-from hmerctl.runtime.manifest import ParityLevel, ParityReport
 
 SHORT = Plan(queries=20, seconds=0.1, warm_up=2, cold_starts=0)
-
-
-def verify(folder: Path) -> None:
-    manifest = read_manifest(folder, "tiny")
-    levels = (ParityLevel(level="L2", status="passed", engine="onnxruntime", detail="equal"),)
-    parity = ParityReport(files_sha256=manifest.files_sha256, levels=levels)
-    write_manifest(folder, manifest.model_copy(update={"parity": parity}))
 
 
 @pytest.fixture(scope="module")

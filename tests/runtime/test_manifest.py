@@ -84,20 +84,26 @@ def test_the_id_follows_the_files_and_not_the_parity_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "fresh", "state"),
+    ("statuses", "fresh", "state"),
     [
-        ("passed", True, "verified"),
-        ("stand-in", True, "verified"),
-        ("failed", True, "failed"),
-        ("passed", False, "stale"),
+        ("passed passed passed passed", True, "verified"),
+        ("passed passed stand-in stand-in not-run", True, "verified"),
+        ("passed passed failed passed", True, "failed"),
+        ("passed not-run passed passed", True, "incomplete"),
+        ("passed passed passed", True, "incomplete"),
+        ("", True, "incomplete"),
+        ("passed passed passed passed", False, "stale"),
     ],
 )
-def test_parity_state(status: Any, fresh: bool, state: str) -> None:
+def test_parity_state(statuses: str, fresh: bool, state: str) -> None:
     manifest = Manifest.model_validate(minimal())
     assert manifest.parity_state == "missing"
-    levels = (ParityLevel(level="L2", status=status, engine="onnxruntime", detail=""),)
+    levels = [
+        ParityLevel.model_validate({"level": f"L{i}", "status": status, "engine": "onnxruntime", "detail": ""})
+        for i, status in enumerate(statuses.split())
+    ]
     digest = manifest.files_sha256 if fresh else DIGEST
-    report = ParityReport(files_sha256=digest, levels=levels)
+    report = ParityReport(files_sha256=digest, levels=tuple(levels))
     assert manifest.model_copy(update={"parity": report}).parity_state == state
 
 
