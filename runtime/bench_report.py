@@ -138,48 +138,48 @@ def read_report(path: Path) -> BenchReport:
         raise DataError(f"{path}: not a latency report of hmerctl bench ({error})") from error
 
 
-HEADERS = [
-    "bundle",
-    "device",
-    "engine",
-    "threads",
-    "protocol",
-    "p50 ms",
-    "p90 ms",
-    "p99 ms",
-    "encoder",
-    "step",
-    "load",
-    "first",
-    "memory MB",
-    "bundle MB",
-    "drift",
-    "parity",
-]
+def facts(report: BenchReport) -> list[tuple[str, str]]:
+    """A report for people, figure by figure; load and first query are those of a cold start."""
+    cold, peak = report.cold, report.peak_memory_bytes
+    latencies = {"query": report.latency, "raster": report.raster, "encoder": report.encode, "step": report.step}
+    levels = " ".join(
+        level if state == "passed" else f"{level}:{state}" for level, state in report.parity_levels.items()
+    )
+    return [
+        ("bundle", f"{report.bundle}, {report.bundle_bytes / 1e6:.1f} MB"),
+        ("parity", f"{report.parity} {levels}"),
+        ("device", f"{report.device.name} ({report.device.processor}), {report.device.cores} cores"),
+        ("engine", f"{report.engine}, {', '.join(f'{role} {n} threads' for role, n in report.threads.items())}"),
+        ("protocol", f"{report.protocol}: {report.queries} queries in {report.seconds:.0f} s, beam {report.beams}"),
+        *(
+            (f"{name}, ms", f"p50 {latency.p50:.2f}  p90 {latency.p90:.2f}  p99 {latency.p99:.2f}")
+            for name, latency in latencies.items()
+        ),
+        *(
+            (f"{s.name}, ms", f"p50 {s.latency.p50:.2f}  p90 {s.latency.p90:.2f}  ({s.fewest}-{s.most} tokens)")
+            for s in report.strata
+        ),
+        ("cold start, ms", "-" if cold is None else f"load {cold.load_ms:.0f}  first query {cold.first_ms:.0f}"),
+        ("peak memory", "-" if peak is None else f"{peak / 1e6:.0f} MB"),
+        ("drift", "-" if report.sustained is None else f"{report.sustained.drift:+.1%}"),
+    ]
+
+
+HEADERS = ["bundle", "device", "p50", "p90", "p99", "encoder", "step", "load", "MB"]
 
 
 def row(report: BenchReport) -> list[str]:
-    """The cells of a report under ``HEADERS``; encoder and step are medians, load and first from a cold start."""
-    cold, peak = report.cold, report.peak_memory_bytes
+    """A report in one line of the table under ``HEADERS``; milliseconds, of encoder and step the median."""
     return [
-        report.bundle,
+        report.bundle.split("@")[0],
         report.device.name,
-        report.engine,
-        "+".join(str(count) for count in report.threads.values()),
-        report.protocol,
-        f"{report.latency.p50:.2f}",
-        f"{report.latency.p90:.2f}",
-        f"{report.latency.p99:.2f}",
-        f"{report.encode.p50:.2f}",
-        f"{report.step.p50:.3f}",
-        "-" if cold is None else f"{cold.load_ms:.0f}",
-        "-" if cold is None else f"{cold.first_ms:.0f}",
-        "-" if peak is None else f"{peak / 1e6:.0f}",
+        f"{report.latency.p50:.1f}",
+        f"{report.latency.p90:.1f}",
+        f"{report.latency.p99:.1f}",
+        f"{report.encode.p50:.1f}",
+        f"{report.step.p50:.2f}",
+        "-" if report.cold is None else f"{report.cold.load_ms:.0f}",
         f"{report.bundle_bytes / 1e6:.1f}",
-        "-" if report.sustained is None else f"{report.sustained.drift:+.1%}",
-        " ".join(
-            level if status == "passed" else f"{level}:{status}" for level, status in report.parity_levels.items()
-        ),
     ]
 
 

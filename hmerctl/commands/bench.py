@@ -1,14 +1,10 @@
 """``hmerctl bench``: how fast a bundle is on this machine, and the figures of many machines side by side."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from hmerctl.commands.common import DefaultRun, console, fail, print_json, print_table
-
-if TYPE_CHECKING:
-    from hmerctl.runtime.bench_report import Latency
 
 bench = typer.Typer(
     cls=DefaultRun,
@@ -38,7 +34,7 @@ def run(
     from rich.progress import Progress
 
     from hmerctl.runtime.bench import QUICK, Plan, measure
-    from hmerctl.runtime.bench_report import HEADERS, row
+    from hmerctl.runtime.bench_report import facts
     from hmerctl.runtime.files import write_text
     from hmerctl.runtime.shipped import shipped_bundle
 
@@ -58,11 +54,7 @@ def run(
     if json:
         print_json(report)
     else:
-        print_table(["", ""], zip(HEADERS, row(report), strict=True))
-        print_table(
-            ["length", "queries", "p50 ms", "p90 ms", "p99 ms"],
-            [(f"{s.name} ({s.fewest}-{s.most})", s.latency.count, *_percentiles(s.latency)) for s in report.strata],
-        )
+        print_table(["", ""], facts(report))
     if report.parity != "verified":
         fail(f"{report.bundle}: parity report {report.parity}; no row in a table before hmerctl verify has passed")
 
@@ -71,6 +63,7 @@ def run(
 def compare(
     files: list[Path] = typer.Argument(help="JSON files written by hmerctl bench --out."),
     plot: Path | None = typer.Option(None, help="Also draw the latencies into this PNG (needs matplotlib)."),
+    markdown: bool = typer.Option(False, "--markdown", help="Print the table as Markdown."),
     json: bool = typer.Option(False, "--json", help="Print the reports as a JSON array."),
 ) -> None:
     """Compare measurements in one table, fastest first. No row without a parity report that passed."""
@@ -83,16 +76,15 @@ def compare(
     rows = sorted((report for report in reports if report.parity == "verified"), key=lambda r: r.latency.p50)
     if json:
         print_json(rows)
+    elif rows and markdown:
+        for cells in (bench_report.HEADERS, ["---"] * len(bench_report.HEADERS), *map(bench_report.row, rows)):
+            typer.echo(f"| {' | '.join(cells)} |")
     elif rows:
-        print_table(bench_report.HEADERS, map(bench_report.row, rows))
+        print_table(bench_report.HEADERS, map(bench_report.row, rows), "milliseconds, warm; load is cold")
     if plot is not None and rows:
         bench_report.plot(rows, plot)
     if refused:
         raise typer.Exit(1)
-
-
-def _percentiles(latency: "Latency") -> tuple[str, str, str]:
-    return f"{latency.p50:.2f}", f"{latency.p90:.2f}", f"{latency.p99:.2f}"
 
 
 def register(app: typer.Typer) -> None:

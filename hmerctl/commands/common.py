@@ -59,7 +59,7 @@ def print_table(headers: list[str], rows: Iterable[Iterable[object]], title: str
     name = None if title is None else Text(title, "italic")
     table = Table(title=name, title_justify="left", show_header=any(headers))
     for header in headers:
-        table.add_column(Text(header))
+        table.add_column(Text(header), overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
     Console().print(table)

@@ -75,7 +75,7 @@ def test_bench_report_has_no_row_without_a_parity_report(
     monkeypatch.setattr(bench, "QUICK", bench.Plan(5, 0, 0, 0))
     unverified, verified = tmp_path / "a.json", tmp_path / "b.json"
     result = hmerctl("bench", shared_tiny, "--quick", "--out", unverified)
-    assert result.exit_code == 0 and "p50 ms" in result.stdout
+    assert result.exit_code == 0 and "query, ms" in result.stdout
     assert "parity report missing" in result.stderr
     value = json.loads(unverified.read_text())
     verified.write_text(json.dumps({**value, "parity": "verified", "parity_levels": {"L2": "passed"}}))
@@ -83,6 +83,8 @@ def test_bench_report_has_no_row_without_a_parity_report(
     assert result.exit_code == 1
     assert [row["parity"] for row in json.loads(result.stdout)] == ["verified"]
     assert "a.json: left out, parity report missing" in result.stderr
+    result = hmerctl("bench", "report", verified, "--markdown")
+    assert result.exit_code == 0 and result.stdout.startswith("| bundle | device |")
     result = hmerctl("bench", "report", verified, "--plot", tmp_path / "plot.png")
     assert result.exit_code == 0 and (tmp_path / "plot.png").exists()
 

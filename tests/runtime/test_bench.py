@@ -7,7 +7,7 @@ import pytest
 
 from hmerctl.runtime import bench
 from hmerctl.runtime.bench import Plan, measure
-from hmerctl.runtime.bench_report import BenchReport, Latency, bench_schema, plot, read_report, row
+from hmerctl.runtime.bench_report import HEADERS, BenchReport, Latency, bench_schema, facts, plot, read_report, row
 from hmerctl.runtime.bundle import read_manifest, write_manifest
 from hmerctl.runtime.errors import BundleError, DataError
 
@@ -93,6 +93,10 @@ def test_reports_survive_the_file_and_strangers_are_refused(report: BenchReport,
 
 def test_rows_and_plot(report: BenchReport, tmp_path: Path) -> None:
     cells = row(report)
-    assert cells[0] == report.bundle and f"{report.latency.p50:.2f}" in cells
+    assert len(cells) == len(HEADERS)
+    assert cells[0] == "tiny-onnx-fp32" and f"{report.latency.p50:.1f}" in cells
+    lines = dict(facts(report))
+    assert lines["bundle"].startswith(report.bundle) and "beam 1" in lines["protocol"]
+    assert f"p90 {report.step.p90:.2f}" in lines["step, ms"]
     plot([report, report.model_copy(update={"bundle": "other-onnx-int8@0"})], tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
