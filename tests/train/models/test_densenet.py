@@ -47,6 +47,30 @@ def test_features_do_not_depend_on_the_bucket(size: tuple[int, int]) -> None:
     assert not (b * (1 - wide)).any() and not b[:, :, 4:].any() and not b[:, :, :, 6:].any()
 
 
+def test_whatever_looks_at_neighbours_finds_zero_in_the_padding() -> None:
+    """The first block's input, each 3x3 convolution's input, and what the pools average."""
+    encoder, seen = tiny(), []
+
+    def watch(module: torch.nn.Module) -> None:
+        module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+
+    watch(encoder.blocks[0])
+    for block in encoder.blocks:
+        for layer in block.layers:
+            watch(layer.second)
+    for transition in encoder.transitions:
+        transition.register_forward_hook(lambda _, inputs, output: seen.append(output))
+    size = torch.tensor([[21, 50]], dtype=torch.int32)
+    with torch.no_grad():
+        encoder(torch.nn.functional.pad(torch.rand(1, 1, 21, 50), (0, 46, 0, 43)), size)
+    assert len(seen) == 10
+    for x in seen:
+        stride = 64 // x.shape[2]
+        outside = x.clone()
+        outside[:, :, : -(-21 // stride), : -(-50 // stride)] = 0
+        assert x.any() and not outside.any()
+
+
 def test_a_dense_layer_appends_what_it_finds() -> None:
     layer = tiny().blocks[0].layers[1]
     x, mask = torch.rand(2, 24, 5, 6), torch.ones(2, 1, 5, 6)

@@ -52,15 +52,17 @@ def test_diagonals_equal_a_scan_cell_by_cell(name: str, size: tuple[int, int]) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_diagonals_are_several_times_faster(name: str) -> None:
+    """27 steps instead of 640; ``pytest -s`` shows the processor time."""
     part, x = context(name), torch.randn(1, CHANNELS, 8, 20)
     mask = torch.ones(1, 1, 8, 20)
     with torch.no_grad():
         part(x, mask)
         times = []
         for scan in (lambda: part(x, mask), lambda: cell_by_cell(part, x)):
-            start = time.perf_counter()
+            start = time.process_time()
             scan()
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
+    print(f"{name}, 8 x 20 cells: {1000 * times[0]:.1f} ms by diagonals, {1000 * times[1]:.1f} ms cell by cell")
     assert times[0] < times[1] / 3
 
 

@@ -1,0 +1,116 @@
+"""How local self-attention over a map is, and how large a window it needs (Alastruey et al. 2022, arXiv 2204.09028).
+
+All functions take contribution matrices C (cells, cells), row by row of a map of ``shape`` (rows, columns), rows
+summing to 1, as ``models.self_attention.contributions`` gives them. The source has a sequence, where window and
+diagonal are numbers; on a map they are pairs, one for each axis **(reading)**.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Shape = tuple[int, int]
+
+
+def by_offset(contributions: Floats, shape: Shape) -> Floats:
+    """Mean contribution at each offset, over the cells that have a cell there.
+
+    Returns:
+        float64 (2 rows - 1, 2 columns - 1); entry [dy + rows - 1, dx + columns - 1] is what a cell takes on average
+        from the cell dy below and dx to the right of it.
+    """
+    sums, counts = _offset_sums(contributions, shape)
+    return sums / counts
+
+
+def diagonality(contributions: Floats, shape: Shape, window: Shape) -> float:
+    """Part of all contributions that comes from within the window (eq. 6): ``D(w) = 1/N sum_i sum_(j in w) C_ij``.
+
+    Args:
+        window: rows and columns, odd; larger than twice the map means all of it.
+    """
+    rows, columns = shape
+    sums, _ = _offset_sums(contributions, shape)
+    high, wide = min(window[0] // 2, rows - 1), min(window[1] // 2, columns - 1)
+    inside = sums[rows - 1 - high : rows + high, columns - 1 - wide : columns + wide]
+    return float(inside.sum() / (rows * columns))
+
+
+def contribution_lost(contributions: Floats, shape: Shape, window: Shape) -> float:
+    """``CL = 1 - D(w)``: what attention in the window leaves out."""
+    return 1.0 - diagonality(contributions, shape, window)
+
+
+def diagonality_curve(contributions: Floats, shape: Shape) -> Floats:
+    """D over windows of growing size, from the cell alone to the whole map, as the source's figure 2.
+
+    Window k reaches the share k / steps of each axis **(reading: both axes grow together)**; float64 (steps + 1,), a
+    step for each cell of the longer axis beyond the first.
+    """
+    rows, columns = shape
+    steps = max(rows, columns) - 1
+    reach = [
+        (round(k * (rows - 1) / max(steps, 1)), round(k * (columns - 1) / max(steps, 1))) for k in range(steps + 1)
+    ]
+    return np.array([diagonality(contributions, shape, (2 * y + 1, 2 * x + 1)) for y, x in reach])
+
+
+def cumulative_diagonality(contributions: Floats, shape: Shape) -> float:
+    """CCD: the area under the diagonality curve, window sizes from 0 to 1 (trapezes); 1 if each cell is its own."""
+    curve = diagonality_curve(contributions, shape)
+    return float(np.trapezoid(curve, dx=1 / (len(curve) - 1))) if len(curve) > 1 else float(curve[0])
+
+
+def needed_window(contributions: Floats, shape: Shape, threshold: float = 0.015) -> Shape:
+    """Algorithm 1 on each axis: the smallest odd window with every diagonal that matters.
+
+    From the main diagonal outwards, the window grows to diagonal i whenever the mean contribution of either diagonal
+    i or -i exceeds the threshold. The walk ends after a tenth of the axis' length in diagonals below it in a row. The
+    diagonal of an axis gathers all cells at that offset along it, whatever their offset along the other.
+    """
+    return (
+        _needed(_axis_profile(contributions, shape, axis=0), threshold),
+        _needed(_axis_profile(contributions, shape, axis=1), threshold),
+    )
+
+
+def chosen_window(windows: Sequence[Shape]) -> Shape:
+    """The window of a layer from those of many samples: mean plus standard deviation, made odd (section 4)."""
+    sides = np.asarray(windows, np.float64)
+    wanted = np.ceil(sides.mean(0) + sides.std(0) - 1e-9).astype(int)
+    height, width = (wanted + 1 - wanted % 2).tolist()
+    return height, width
+
+
+def _offset_sums(contributions: Floats, shape: Shape) -> tuple[Floats, Floats]:
+    """Sum of contributions and number of cell pairs for each offset, both (2 rows - 1, 2 columns - 1)."""
+    rows, columns = shape
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    offset = (y - y[:, None] + rows - 1) * (2 * columns - 1) + (x - x[:, None] + columns - 1)
+    size = (2 * rows - 1, 2 * columns - 1)
+    count = size[0] * size[1]
+    sums = np.bincount(offset.ravel(), np.asarray(contributions, np.float64).ravel(), count)
+    return sums.reshape(size), np.bincount(offset.ravel(), minlength=count).reshape(size).astype(np.float64)
+
+
+def _axis_profile(contributions: Floats, shape: Shape, axis: int) -> Floats:
+    """Mean over cells of what comes from each offset along an axis, (2 n - 1,), offset 0 in the middle."""
+    sums, _ = _offset_sums(contributions, shape)
+    length, other = shape[axis], shape[1 - axis]
+    pairs = length - np.abs(np.arange(1 - length, length))
+    return sums.sum(1 - axis) / (pairs * other)
+
+
+def _needed(profile: Floats, threshold: float) -> int:
+    middle = len(profile) // 2
+    window, below = 1, 0
+    for i in range(middle + 1):
+        if below > 0 and below >= (middle + 1) / 10:
+            break
+        if max(profile[middle + i], profile[middle - i]) > threshold:
+            window, below = 2 * i + 1, 0
+        else:
+            below += 1
+    return window
