@@ -211,6 +211,31 @@ def layer_normalization(attributes: Attributes, x: Array, scale: Array, bias: Ar
     ).numpy()
 
 
+@_register(ARITHMETIC, "GRU")
+def gru(attributes: Attributes, x: Array, weight: Array, recurrent: Array, bias: Array) -> Array:
+    """A forward scan with the reset gate behind the product, from a state of zeros; gates in the order z, r, n.
+
+    x (cells, batch, inputs) -> states (cells, 1, batch, hidden), the first output. The state stays wide.
+    """
+    if not attributes.get("linear_before_reset") or attributes.get("direction", b"forward") not in (
+        b"forward",
+        "forward",
+    ):
+        raise NotImplementedError("GRU other than forward with linear_before_reset = 1")
+    hidden = recurrent.shape[2]
+    given = x @ weight[0].T + bias[0, : 3 * hidden]
+    state = np.zeros((x.shape[1], hidden), x.dtype)
+    states = []
+    for step in given:
+        past = state @ recurrent[0].T + bias[0, 3 * hidden :]
+        gates = _sigmoid(step[:, : 2 * hidden] + past[:, : 2 * hidden])
+        update, reset = gates[:, :hidden], gates[:, hidden:]
+        new = np.tanh(step[:, 2 * hidden :] + reset * past[:, 2 * hidden :])
+        state = new + update * (state - new)
+        states.append(state)
+    return np.stack(states)[:, None]
+
+
 @_register(MOVEMENT, "Cast")
 def cast(attributes: Attributes, x: Array) -> Array:
     if attributes["to"] == TensorProto.BFLOAT16:

@@ -86,6 +86,13 @@ class Plan:
     refusal: str | None = None
 
 
+def one_bucket_only(source: Source) -> str | None:
+    """The refusal of a target whose one encoder graph serves every bucket, if the model's cannot; else None."""
+    reason = source.model.context.fixed_size
+    name = source.model.config.context["name"]
+    return f"one encoder graph must serve every bucket, but in the context {name!r} {reason}" if reason else None
+
+
 class Target(ABC):
     """A device and the way there.
 

@@ -15,7 +15,7 @@ from hmerctl.export.source import Source
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.manifest import Component
-from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target
+from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target, one_bucket_only
 
 
 class Onnx(Target):
@@ -46,6 +46,7 @@ class Onnx(Target):
             opset=OPSET,
             minimum_runtime={"onnxruntime": "1.18"},
             notes=("one encoder graph for every bucket and batch, one step graph for every bucket and beam width",),
+            refusal=one_bucket_only(source),
         )
 
     def build(self, source: Source, plan: Plan, folder: Path) -> tuple[Component, ...]:

@@ -24,7 +24,7 @@ PORTABLE = frozenset(
     "LessOrEqual Greater GreaterOrEqual Equal And Or Not Cast Concat Split Slice Gather Unsqueeze Squeeze Reshape "
     "Transpose Expand Flatten Shape Constant ConstantOfShape Tile Pad Identity Conv MaxPool AveragePool "
     "GlobalAveragePool MatMul Gemm Softmax LogSoftmax LayerNormalization BatchNormalization ReduceSum ReduceMean "
-    "ReduceMax ReduceMin".split()
+    "ReduceMax ReduceMin GRU".split()
 )
 """Operators of opset 17 that onnxruntime (CPU, web, mobile) and TensorRT 10.3 both run in these graphs' forms."""
 

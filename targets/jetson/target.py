@@ -20,7 +20,7 @@ from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.engines.tensorrt_build import PROFILES, read_profiles
 from hmerctl.runtime.manifest import Component, DecoderInfo
-from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target, TargetError
+from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target, TargetError, one_bucket_only
 from hmerctl.targets.jetson import trtexec
 from hmerctl.targets.jetson.jetpacks import check_for_jetpacks
 from hmerctl.targets.jetson.profiles import make_profiles
@@ -66,6 +66,7 @@ class Jetson(Target):
             opset=OPSET,
             minimum_runtime={"JetPack": "6.1", "TensorRT": "10.3"},
             notes=tuple(notes),
+            refusal=one_bucket_only(source),
         )
 
     def build(self, source: Source, plan: Plan, folder: Path) -> tuple[Component, ...]:

@@ -69,6 +69,11 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("GlobalAveragePool", [X], {}),
     ("BatchNormalization", [X, floats(4), floats(4), floats(4), np.abs(floats(4))], {"epsilon": 1e-3}),
     ("LayerNormalization", [X, floats(6, 5), floats(6, 5)], {"axis": -2}),
+    (
+        "GRU",
+        [floats(6, 2, 5), floats(1, 12, 5), floats(1, 12, 4), floats(1, 24)],
+        {"hidden_size": 4, "linear_before_reset": 1},
+    ),
     ("Cast", [X], {"to": TensorProto.INT32}),
     ("Gather", [X, np.array([[1, -1]], np.int32)], {"axis": 2}),
     ("GatherElements", [X, np.zeros((2, 4, 1, 5), np.int64)], {"axis": 2}),

@@ -1,12 +1,15 @@
 """Finding targets, and what every target offers."""
 
+import dataclasses
 import importlib.metadata
 from pathlib import Path
 
 import pytest
 
+from hmerctl.export.source import Source
 from hmerctl.runtime.errors import HmerError
 from hmerctl.targets.base import Requirement, Target, TargetError, find, names, require
+from hmerctl.train.models.recognizer import Recognizer
 
 
 def test_installed_targets_are_found_by_name() -> None:
@@ -73,3 +76,14 @@ def test_bundles_are_named_after_model_target_and_precision(tmp_path: Path) -> N
     )
     assert bundle_path(tmp_path, source, plan) == tmp_path / "edge-onnx-fp32.hmer"  # type: ignore[arg-type]
     assert bundle_path(tmp_path / "x.hmer", source, plan) == tmp_path / "x.hmer"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["onnx", "jetson-trt"])
+def test_a_context_that_serves_one_bucket_only_is_refused_with_the_reason(name: str, source: Source) -> None:
+    """One encoder graph serves every bucket there; a scan unrolled over the diagonals of one map cannot."""
+    target = find(name)
+    config = dataclasses.replace(source.model.config, context={"name": "md-gru", "hidden": 2})
+    unrolled = dataclasses.replace(source, model=Recognizer(config, source.model.vocabulary).eval())
+    assert target.plan(source, target.precisions[0]).refusal is None
+    refusal = target.plan(unrolled, target.precisions[0]).refusal
+    assert refusal and "'md-gru'" in refusal and "unrolled" in refusal

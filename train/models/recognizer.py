@@ -17,6 +17,7 @@ from hmerctl.train.models import (  # noqa: F401  (they register their parts)
     self_attention,
     transformer,
 )
+from hmerctl.train.models.contexts import Context
 from hmerctl.train.models.parts import Decoder, Encoder, build
 from hmerctl.train.models.positions import Position
 from hmerctl.train.models.relative import TakesRelativeBias
@@ -42,6 +43,7 @@ class Recognizer(nn.Module):
 
     encoder: Encoder
     position: Position
+    context: Context
     decoder: Decoder
 
     def __init__(self, config: ModelConfig, vocabulary: Vocabulary) -> None:
