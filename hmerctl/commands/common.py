@@ -17,15 +17,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+EXTRAS = {
+    **dict.fromkeys(("torch", "lightning", "pyarrow", "safetensors", "sacrebleu", "scipy", "tomli"), "train"),
+    **dict.fromkeys(("matplotlib", "tensorboard"), "train"),
+    **dict.fromkeys(("onnx", "onnxscript", "onnxsim", "coremltools"), "export"),
+    "cuda": "jetson",
+}
+"""Modules that the base install lacks, and the extra that brings them."""
+
 
 class Group(TyperGroup):
-    """A command group in which a ``HmerError`` ends the program: its message on stderr, exit code 1, no traceback."""
+    """A command group in which a ``HmerError`` ends the program: its message on stderr, exit code 1, no traceback.
+
+    So does a package that the base install lacks: the message names the extra that brings it.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except HmerError as error:
             fail(error)
+            raise typer.Exit(1) from error
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in EXTRAS:
+                raise
+            fail(f"this needs {module}, which is not installed: pip install 'hmerctl[{EXTRAS[module]}]'")
             raise typer.Exit(1) from error
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 import typer
@@ -22,11 +21,14 @@ def test_help_and_version() -> None:
 
 
 def test_the_command_line_imports_nothing_heavy() -> None:
-    code = f"import sys, hmerctl.cli; print([m for m in {HEAVY!r} if m in sys.modules])"
-    started = time.monotonic()
+    code = f"""
+import sys, time, hmerctl.cli
+print([m for m in {HEAVY!r} if m in sys.modules], time.process_time())
+"""
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
-    assert time.monotonic() - started < 2  # 0.15 s on an idle machine; tests may share it
+    loaded, seconds = out.stdout.rsplit(maxsplit=1)
+    assert loaded == "[]"
+    assert float(seconds) < 1  # of computing; about 0.15, and more on a machine that others use
 
 
 def test_errors_are_one_line_and_exit_code_1() -> None:
@@ -45,6 +47,24 @@ def test_errors_are_one_line_and_exit_code_1() -> None:
     assert result.output == "hmerctl: x.hmer: no such folder; export one\n"
     assert CliRunner().invoke(failing, ["two"]).output == '{\n  "a": 1\n}\n'
     assert CliRunner().invoke(failing, ["two", "--nonsense"]).exit_code == 2
+
+
+def test_a_package_of_an_extra_is_asked_for_by_the_name_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "coremltools", None)
+    failing = typer.Typer(cls=Group, pretty_exceptions_enable=False)
+
+    @failing.command()
+    def convert() -> None:
+        import coremltools  # noqa: F401
+
+    @failing.command()
+    def other() -> None:
+        import nothing_of_this_name  # noqa: F401
+
+    result = CliRunner().invoke(failing, ["convert"])
+    assert result.exit_code == 1
+    assert result.output == "hmerctl: this needs coremltools, which is not installed: pip install 'hmerctl[export]'\n"
+    assert isinstance(CliRunner().invoke(failing, ["other"]).exception, ModuleNotFoundError)
 
 
 def test_run_may_be_left_out() -> None:
