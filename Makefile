@@ -11,20 +11,23 @@ help:  ## list the targets
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install -qq --upgrade pip
 
+# -qq: the build tool's remarks about editable installs help nobody; errors are still shown.
 .venv/.export: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet -e '.[export]'
+	@echo "Installing hmerctl, PyTorch and the exporters into .venv; the first time this takes minutes"
+	@$(BIN)/python -m pip install -qq -e '.[export]'
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@echo "Installing hmerctl with everything for development into .venv; the first time this takes minutes"
+	@$(BIN)/python -m pip install -qq -e '.[dev]'
 	@touch $@
 
 setup: .venv/.dev  ## the full developer environment in .venv
 
 demo: .venv/.export  ## recognise, export to ONNX, prove it, measure it, draw one picture
-	BIN=$(BIN) OUT=$(DEMO) bash scripts/demo.sh
+	@BIN=$(BIN) OUT=$(DEMO) bash scripts/demo.sh
 
 test: .venv/.dev  ## the test suite with coverage
 	$(BIN)/python -m pytest --cov=hmerctl --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(ARGS)

@@ -25,10 +25,13 @@ def evaluate(
     confusions: int = typer.Option(10, min=0, help="How many of the most frequent token errors to list."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Read a labelled dataset and print ExpRate, <=1, <=2 by tokens and by trees, structure, BLEU-4, perplexity,
-    edit distance, confusions, and results by length and structure.
+    """Read a labelled dataset with a checkpoint or a bundle, and score what was read.
 
-    The same decoding runs over PyTorch (a checkpoint) and over any bundle's engine.
+    Prints the rates of right expressions (ExpRate, and within one and two errors) by tokens and by trees, structure
+    rates, BLEU-4, perplexity, edit distance, confusions, and results by length and structure. The same decoding runs
+    over PyTorch (a checkpoint) and over any bundle's engine. Example:
+
+    hmerctl eval runs/edge/best --data data/valid2014 --predictions mine.txt
     """
     import dataclasses
     import json

@@ -68,7 +68,8 @@ def _calibration(path: Path | None) -> list:
 
 def _print_plan(plan: "Plan", path: Path) -> None:
     """A plan for people."""
-    typer.echo(f"Would write {path}: target {plan.target}, precision {plan.precision}, opset {plan.opset}")
+    opset = "" if plan.opset is None else f", opset {plan.opset}"
+    typer.echo(f"Would write {path}: target {plan.target}, precision {plan.precision}{opset}")
     rows = [
         (c.name, c.role, c.format, c.file, ", ".join(f"{axis} {size}" for axis, size in c.sizes.items()) or "dynamic")
         for c in plan.components

@@ -37,12 +37,13 @@ def _print(bundle: "Bundle") -> None:
     needs = ", ".join(f"{name} >= {version}" for name, version in manifest.target.minimum_runtime.items())
     state = f"{len(manifest.decoder.state)} tensors, up to {manifest.decoder.max_steps} steps"
     confidence = "raw" if manifest.calibration is None else f"calibrated on {manifest.calibration.fitted_on}"
+    opset = "" if manifest.target.opset is None else f", opset {manifest.target.opset}"
     facts = [
         ("bundle", manifest.bundle_id),
         ("model", f"{manifest.model.name}, {manifest.model.parameters:,} parameters"),
         ("licence", manifest.model.licence),
         ("training data", manifest.model.training_data),
-        ("target", f"{manifest.target.name} {manifest.target.precision}, opset {manifest.target.opset}"),
+        ("target", f"{manifest.target.name} {manifest.target.precision}{opset}"),
         ("needs", needs or "nothing stated"),
         ("size", f"{bundle.total_bytes() / 1e6:.1f} MB in {len(manifest.files)} files, all checked"),
         ("vocabulary", f"{len(bundle.vocabulary.tokens)} tokens, sha256 {bundle.vocabulary.sha256[:12]}"),

@@ -24,7 +24,11 @@ def recognize(
 ) -> None:
     """Read handwriting and print its LaTeX, one line per file: path, LaTeX, decision.
 
-    A file that cannot be read is named on stderr, the rest goes on, and the exit code is 1.
+    A file that cannot be read is named on stderr, the rest goes on, and the exit code is 1. Examples:
+
+    hmerctl recognize formula.png notes/*.inkml
+
+    hmerctl recognize formula.inkml --picture reading.png
     """
     from hmerctl.runtime.recognizer import Recognizer
     from hmerctl.runtime.show import draw_result

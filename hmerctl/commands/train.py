@@ -25,21 +25,30 @@ def seconds(text: str) -> float:
 def train(
     out: Path = typer.Option(..., help="Run folder: state to resume, checkpoints, logs."),
     preset: str | None = typer.Option(None, help="Shipped preset (edge, ...) or a .toml file; default edge."),
-    data: list[Path] = typer.Option([], help="Dataset folder to train on; may be given several times."),
+    data: list[Path] = typer.Option([], help="Dataset folder to train on, made by 'hmerctl data prepare' (repeat)."),
     valid: Path | None = typer.Option(None, help="Dataset folder to validate on by decoding."),
-    set_: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="Change one value of the preset."),
+    set_: list[str] = typer.Option(
+        [],
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one value of the preset, e.g. train.learning_rate=6e-4 (repeat).",
+    ),
     max_time: str | None = typer.Option(None, help="Budget of training time, e.g. 3h or 45m."),
-    max_steps: int | None = typer.Option(None, help="Budget in optimiser steps.", min=1),
+    max_steps: int | None = typer.Option(
+        None, help="Budget in steps of the optimiser; with --max-time whichever ends first.", min=1
+    ),
     resume: bool = typer.Option(False, "--resume", help="Go on with the run in --out, with the same next batches."),
     init: Path | None = typer.Option(None, help="Checkpoint to start the weights from."),
     devices: int = typer.Option(1, help="Processes (GPUs, or CPU processes) per machine.", min=1),
     nodes: int = typer.Option(1, help="Machines.", min=1),
     json_: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Train a recogniser.
+    """Train a recogniser from a preset.
 
     Uses a GPU in mixed precision where there is one, bf16 on CPUs that have it. A run that was stopped, or killed,
-    goes on with --resume. The weights to export are in OUT/best and OUT/last.
+    goes on with --resume. The weights to evaluate and export are in OUT/best and OUT/last. Example:
+
+    hmerctl train --preset edge --data data/train --valid data/valid2014 --out runs/edge --max-time 3h
     """
     import dataclasses
 
