@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from hmerctl.runtime.components import typical_extent
-from hmerctl.runtime.errors import PictureError
+from hmerctl.runtime.errors import InkError, PictureError
 from hmerctl.runtime.paper import InkMap, find_ink
 from hmerctl.runtime.raster import Raster, RasterSpec, draw, fit_scale, refine_scale
 from hmerctl.runtime.resample import average, erode, magnify, reduce
@@ -60,16 +60,17 @@ def rasterise_picture(source: Image.Image | str | Path | bytes, spec: RasterSpec
     if blank is None and len(ink.components) > _MAX_MARKS:
         blank = f"more than {_MAX_MARKS} separate marks: no single expression"
     if blank is None:
-        raster = _draw(ink, spec)
-        if raster is not None:
+        try:
+            raster = _draw(ink, spec)
             x, y = raster.origin
             return Raster(raster.pixels, raster.scale / reduction, (x * reduction, y * reduction))
-        blank = "too many lines for a single expression"
+        except InkError:
+            blank = "too many lines for a single expression"
     return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), blank)
 
 
-def _draw(ink: InkMap, spec: RasterSpec) -> Raster | None:
-    """The raster of an ink map; None if it holds too many lines to follow."""
+def _draw(ink: InkMap, spec: RasterSpec) -> Raster:
+    """The raster of an ink map. Raises InkError if it holds too many lines to follow or to draw."""
     left, top = int(ink.components.left.min()), int(ink.components.top.min())
     right, bottom = int(ink.components.right.max()) + 1, int(ink.components.bottom.max()) + 1
     cropped = np.pad(ink.coverage[top:bottom, left:right], _BORDER)
@@ -78,7 +79,7 @@ def _draw(ink: InkMap, spec: RasterSpec) -> Raster | None:
     solid = coverage >= 128
     centre = thin(solid)
     if np.count_nonzero(centre) > _MAX_LINE_PIXELS:
-        return None
+        raise InkError("too many lines")
     # From here on in working pixels, until the scale is given back in pixels of the picture.
     lines = trace(centre, spur=pen / 2)
     low = np.min([line.min(0) for line in lines], axis=0)

@@ -68,6 +68,9 @@ def draw(strokes: Sequence[np.ndarray], pen_width: float, margin: int) -> np.nda
 
     Returns:
         uint8 (height, width), ink 255 on 0; the smallest x and y of all points lie at ``margin``.
+
+    Raises:
+        InkError: drawing would take more than a few seconds.
     """
     segments = _segments(strokes, margin)
     size = segments[:, :4].reshape(-1, 2).max(0) // UNIT + 1 + margin
@@ -108,6 +111,11 @@ _PIECE = 8 * UNIT
 _MAX_PAIRS = 500_000
 """Pixels tested at once; bounds the memory (about 100 MB), not the result."""
 
+_MAX_PIECES = 100_000
+"""Segments, or eighths of long ones; the busiest of CROHME training inks has 1,700."""
+
+_MAX_STROKES = 20_000
+
 
 def _draw_segments(segments: np.ndarray, height: int, width: int, radius: int) -> np.ndarray:
     """Coverage of every pixel: 255 where its centre lies within the pen, falling to 0 over one pixel.
@@ -120,6 +128,8 @@ def _draw_segments(segments: np.ndarray, height: int, width: int, radius: int) -
     x0, y0, x1, y1 = segments.T
     dx, dy = x1 - x0, y1 - y0
     count = np.maximum(np.abs(dx), np.abs(dy)) // _PIECE + 1
+    if count.sum() > _MAX_PIECES:
+        raise InkError("holds far more ink than an expression; give one expression at a time")
     owner = np.repeat(np.arange(len(segments)), count)
     index = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     pieces = count[owner]
@@ -198,18 +208,25 @@ def rasterise_ink(ink: Ink, spec: RasterSpec | None = None) -> Raster:
     """Normalise and draw an ink. An ink without strokes gives a blank raster with its reason.
 
     Raises:
-        InkError: a stroke has no points, or a coordinate is no number or beyond 1e9.
+        InkError: a stroke has no points, a coordinate is no number or beyond 1e9, or there is far too much ink.
     """
     spec = spec or RasterSpec()
-    for stroke in ink.strokes:
-        if not len(stroke) or not usable_points(stroke).all():
-            raise InkError(
-                f"{ink.id or 'ink'}: a stroke has no points, or coordinates that are no number or above 1e9"
-            )
     if not ink.strokes:
         return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), "no strokes")
-    scale = ink_scale(ink.strokes, spec)
-    pixels = draw([s * scale for s in ink.strokes], spec.pen_width, spec.margin)
+    try:
+        _check(ink)
+        scale = ink_scale(ink.strokes, spec)
+        pixels = draw([s * scale for s in ink.strokes], spec.pen_width, spec.margin)
+    except InkError as error:
+        raise InkError(f"{ink.id or 'ink'}: {error}") from None
     low = np.min([s.min(0) for s in ink.strokes], axis=0)
     origin = (float(low[0]) - spec.margin / scale, float(low[1]) - spec.margin / scale)
     return Raster(pixels, scale, origin)
+
+
+def _check(ink: Ink) -> None:
+    if len(ink.strokes) > _MAX_STROKES:
+        raise InkError(f"has {len(ink.strokes)} strokes; an expression may have {_MAX_STROKES}")
+    for stroke in ink.strokes:
+        if not len(stroke) or not usable_points(stroke).all():
+            raise InkError("a stroke has no points, or coordinates that are no number or above 1e9")

@@ -243,9 +243,9 @@ def test_missing_files_and_folders(tmp_path):
     ids=["deep", "deep-groups", "deep-mathml", "channels", "long-number", "quotes"],
 )
 def test_the_time_stays_in_proportion_to_the_size(source):
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert read_inkml(source).strokes[0][0].tolist() == [1, 2]
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

@@ -284,10 +284,10 @@ def file_of(format_: str) -> bytes:
 def test_refused_in_one_line(data, reason, tmp_path):
     path = tmp_path / "p.png"
     path.write_bytes(data)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(PictureError) as caught:
         rasterise_picture(path)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
     assert str(caught.value).startswith(f"{path}: ")
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)

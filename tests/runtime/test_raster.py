@@ -301,6 +301,17 @@ def test_extreme_inks_give_a_small_raster(strokes):
 
 
 def test_a_hundred_thousand_points_are_drawn_quickly():
-    begin = time.perf_counter()
+    begin = time.process_time()
     rasterise_ink(Ink((wave(100_000, 300, 9),)))
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
+
+
+def test_far_too_much_ink_is_refused_quickly():
+    begin = time.process_time()
+    lines = np.random.default_rng(0).uniform(0, 1, (4000, 60, 2)) * [1000, 200]
+    marks = [np.array([[5.0 * i, 210.0], [5.0 * i + 2, 212]]) for i in range(200)]
+    with pytest.raises(InkError, match="page 4: holds far more ink than an expression"):
+        rasterise_ink(Ink((lines.reshape(-1, 2), *marks), id="page 4"))
+    with pytest.raises(InkError, match="page 5: has 30000 strokes; an expression may have 20000"):
+        rasterise_ink(Ink((np.zeros((1, 2)),) * 30_000, id="page 5"))
+    assert time.process_time() - begin < 4
