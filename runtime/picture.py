@@ -92,8 +92,8 @@ def _draw(ink: InkMap, spec: RasterSpec) -> Raster:
         return np.maximum(pixels, core)
 
     if whole.max() < pen:
-        # One dot: nothing but the pen itself to go by.
-        scale = spec.pen_width / pen
+        # One dot: nothing but itself to go by.
+        scale = spec.pen_width / (float(ink.components.extent.max()) * factor)
     else:
         extents = np.maximum(ink.components.extent - ink.pen_width, ink.pen_width) * factor
         typical = max(typical_extent(extents), float(whole.max()) / 100)

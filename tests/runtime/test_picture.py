@@ -209,6 +209,12 @@ def test_dots_that_belong_are_kept():
     assert with_dots.pixels.shape[1] > lone.pixels.shape[1] + 20
 
 
+def test_a_lone_dot_is_a_dot():
+    raster = rasterise_picture(Image.fromarray(255 - draw([np.array([[0.0, 0.0]])], 9, 40)))
+    assert raster.pixels.shape == (13, 13)
+    assert (raster.pixels >= 128).sum() <= 6
+
+
 def test_scale_and_origin_lead_back_to_the_picture():
     raster = rasterise_picture(GREY)
     rows, columns = np.nonzero(raster.pixels >= 128)
