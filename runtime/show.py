@@ -19,7 +19,7 @@ def draw_result(result: Result) -> Image.Image:
     ink = _ink(result, max(1, min(_WIDTH // width, _INK_HEIGHT // height)))
     shown = [i for i, token in enumerate(result.tokens) if token.box is not None]
     scale = 2 if 2 * len(shown) * width <= 3 * _WIDTH else 1
-    rows = _rows([_panel(result, i, scale) for i in shown])
+    rows = in_rows([_panel(result, i, scale) for i in shown])
     lines = [
         (result.latex or "(nothing)", _TEXT, ImageFont.load_default(size=24)),
         (f"{result.decision}: {result.reason}", _GREY, ImageFont.load_default(size=16)),
@@ -57,25 +57,34 @@ def _ink(result: Result, scale: int) -> Image.Image:
 
 def _panel(result: Result, index: int, scale: int) -> Image.Image:
     """The raster tinted where a token looks, with the token above it."""
-    height, width = result.raster.pixels.shape
-    weights = result.attention[index]
+    token = result.tokens[index]
+    label = f"{token.token}  {np.exp(token.log_prob):.2f}"
+    return attention_panel(result.raster.pixels, result.attention[index], result.stride, label, scale)
+
+
+def attention_panel(pixels: np.ndarray, weights: np.ndarray, stride: int, label: str, scale: int = 1) -> Image.Image:
+    """A raster tinted where attention lies, darkest at its peak, under a line of text.
+
+    Args:
+        pixels: uint8 (height, width), ink 255 on 0.
+        weights: float (rows, columns), a cell being ``stride`` x ``stride`` pixels; may reach beyond the raster.
+        label: the line above.
+        scale: enlarges the raster.
+    """
+    height, width = pixels.shape
     heat = Image.fromarray(np.uint8(255 * weights / max(float(weights.max()), 1e-9)))
-    stride = result.stride
     heat = heat.resize((weights.shape[1] * stride, weights.shape[0] * stride), Image.Resampling.BILINEAR)
     strength = np.asarray(heat.crop((0, 0, width, height)), np.float32)[:, :, None] / 255 * 0.6
-    paper = np.repeat(255 - result.raster.pixels[:, :, None].astype(np.float32), 3, axis=2)
+    paper = np.repeat(255 - pixels[:, :, None].astype(np.float32), 3, axis=2)
     tinted = Image.fromarray(np.uint8(paper * (1 - strength) + _HEAT * strength))
     tinted = tinted.resize((width * scale, height * scale), Image.Resampling.BICUBIC)
-    token = result.tokens[index]
     panel = Image.new("RGB", (max(tinted.width, 100), tinted.height + 20), _PAPER)
     panel.paste(tinted, (0, 20))
-    ImageDraw.Draw(panel).text(
-        (0, 0), f"{token.token}  {np.exp(token.log_prob):.2f}", _TEXT, ImageFont.load_default(size=14)
-    )
+    ImageDraw.Draw(panel).text((0, 0), label, _TEXT, ImageFont.load_default(size=14))
     return panel
 
 
-def _rows(panels: list[Image.Image]) -> list[Image.Image]:
+def in_rows(panels: list[Image.Image]) -> list[Image.Image]:
     """Panels of one size set in rows."""
     if not panels:
         return []

@@ -39,23 +39,28 @@ def greedy(model: Recognizer, raster: Tensor, size: Tensor, max_steps: int = MAX
     Returns:
         for each picture its token ids, without sos and eos.
     """
-    memory = model.encode(raster, size)
-    batch = raster.shape[0]
-    rows, columns = raster.shape[2] // model.encoder.stride, raster.shape[3] // model.encoder.stride
-    state = zero_state(model.decoder, batch, rows, columns, max_steps, raster)
-    token = torch.full((batch,), SOS, dtype=torch.int32, device=raster.device)
-    finished = torch.zeros(batch, dtype=torch.bool, device=raster.device)
+    return greedy_from(model.decoder, model.encode(raster, size), max_steps)
+
+
+@torch.no_grad()
+def greedy_from(decoder: Decoder, memory: dict[str, Tensor], max_steps: int = MAX_STEPS) -> list[list[int]]:
+    """``greedy`` for pictures that are encoded already: ``memory`` as from ``Recognizer.encode``."""
+    mask = memory["memory_mask"]
+    batch, _, rows, columns = mask.shape
+    state = zero_state(decoder, batch, rows, columns, max_steps, mask)
+    token = torch.full((batch,), SOS, dtype=torch.int32, device=mask.device)
+    finished = torch.zeros(batch, dtype=torch.bool, device=mask.device)
     chosen = []
     for position in range(max_steps):
-        at = torch.tensor([position], dtype=torch.int32, device=raster.device)
-        log_probs, outputs, _ = model.decoder.step(memory, token, at, state)
+        at = torch.tensor([position], dtype=torch.int32, device=mask.device)
+        log_probs, outputs, _ = decoder.step(memory, token, at, state)
         log_probs[:, [PAD, SOS]] = -torch.inf
         token = torch.where(finished, PAD, log_probs.argmax(1)).int()
         finished |= token == EOS
         chosen.append(token)
         if bool(finished.all()):
             break
-        advance(model.decoder, state, outputs, position)
+        advance(decoder, state, outputs, position)
     ids = torch.stack(chosen, dim=1).tolist()
     return [
         [i for i in row[: row.index(EOS)] if i != PAD] if EOS in row else [i for i in row if i != PAD] for row in ids

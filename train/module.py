@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,17 +15,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from hmerctl.runtime.vocabulary import PAD, Vocabulary
 from hmerctl.train.batches import Batch
 from hmerctl.train.config import Preset
-from hmerctl.train.decoding import greedy
 from hmerctl.train.models.recognizer import Recognizer
-
-
-@dataclass
-class ValidationBatch:
-    """Pictures of one bucket with their labels: raster float32 (batch, 1, h, w), size int32 (batch, 2)."""
-
-    raster: Tensor
-    size: Tensor
-    labels: list[list[int]]
+from hmerctl.train.validation import Read, ValidationBatch, figures, read_batch
 
 
 def rate_factor(progress: float, step: int, warmup_steps: int, decay: float) -> float:
@@ -124,20 +114,22 @@ class TrainingModule(pl.LightningModule):
                 kept.copy_(new)
 
     def on_validation_epoch_start(self) -> None:
-        """Forget the last validation's counts."""
-        self.right = self.read = 0
+        """Forget the last validation's readings."""
+        self.read: list[Read] = []
 
     def validation_step(self, batch: ValidationBatch, index: int) -> None:
-        """Decode with the averaged weights and count exact token sequences."""
-        decoded = greedy(self.averaged, batch.raster, batch.size)
-        self.right += sum(a == b for a, b in zip(decoded, batch.labels, strict=True))
-        self.read += len(decoded)
+        """Decode with the averaged weights."""
+        self.read += read_batch(self.averaged, batch)
 
     def on_validation_epoch_end(self) -> None:
-        """Log the expression rate over all devices, percent."""
-        gathered = self.all_gather(torch.tensor([self.right, self.read], dtype=torch.float32))
-        counts = torch.as_tensor(gathered).reshape(-1, 2).sum(0)
-        self.log("valid_exprate", 100 * counts[0] / counts[1].clamp(min=1), prog_bar=True, rank_zero_only=True)
+        """Log the figures of all devices' readings as ``valid_<figure>``."""
+        shares = [self.read]
+        if self.trainer.world_size > 1:
+            shares = [[] for _ in range(self.trainer.world_size)]
+            torch.distributed.all_gather_object(shares, self.read)
+        found = figures([read for share in shares for read in share])
+        for name, value in found.items():
+            self.log(f"valid_{name}", value, prog_bar=name == "exprate", rank_zero_only=True)
 
     def configure_optimizers(self) -> Any:
         """AdamW; no weight decay on biases, norms and embeddings' scale (tensors of one axis)."""

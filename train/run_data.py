@@ -19,7 +19,7 @@ from hmerctl.train.config import Preset
 from hmerctl.train.dataset import Expression, ExpressionDataset
 from hmerctl.train.inks import InkBank, Relabeller, TrainingInk, prepare
 from hmerctl.train.models.parts import MAX_STEPS
-from hmerctl.train.module import ValidationBatch
+from hmerctl.train.validation import ValidationBatch
 
 
 class Stream(IterableDataset):
