@@ -155,8 +155,11 @@ class Evaluator:
                 return result if isinstance(result, tuple) else (np.asarray(result),)
             dtype = _same_float_type(node, inputs)
             if dtype != np.float16:
-                result = np.asarray(ARITHMETIC[node.op](node.attributes, *inputs))
-                return (result if dtype is None else result.astype(dtype, copy=False),)
+                result = ARITHMETIC[node.op](node.attributes, *inputs)
+                results = [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
+                return [r if dtype is None else r.astype(dtype, copy=False) for r in results]
+            if node.op == "GRU":
+                raise NotImplementedError("float16: the state would be rounded at every step")
             wide = [
                 self._wide[name] if name in self._wide else None if x is None else widen(x)
                 for name, x in zip(node.inputs, inputs, strict=True)

@@ -212,28 +212,35 @@ def layer_normalization(attributes: Attributes, x: Array, scale: Array, bias: Ar
 
 
 @_register(ARITHMETIC, "GRU")
-def gru(attributes: Attributes, x: Array, weight: Array, recurrent: Array, bias: Array) -> Array:
-    """A forward scan with the reset gate behind the product, from a state of zeros; gates in the order z, r, n.
-
-    x (cells, batch, inputs) -> states (cells, 1, batch, hidden), the first output. The state stays wide.
-    """
-    if not attributes.get("linear_before_reset") or attributes.get("direction", b"forward") not in (
-        b"forward",
-        "forward",
-    ):
-        raise NotImplementedError("GRU other than forward with linear_before_reset = 1")
-    hidden = recurrent.shape[2]
-    given = x @ weight[0].T + bias[0, : 3 * hidden]
-    state = np.zeros((x.shape[1], hidden), x.dtype)
+def gru(
+    attributes: Attributes,
+    x: Array,
+    weight: Array,
+    recurrent: Array,
+    bias: Array | None = None,
+    lengths: Array | None = None,
+    initial: Array | None = None,
+) -> tuple[Array, Array]:
+    """Gates in the order update, reset, hidden; x (time, batch, inputs) -> (time, 1, batch, width) and the last."""
+    known = {"hidden_size", "linear_before_reset", "direction"}
+    if lengths is not None or set(attributes) - known or attributes.get("direction", "forward") != "forward":
+        raise NotImplementedError("GRU with lengths, both directions or other activations")
+    width, late = attributes["hidden_size"], bool(attributes.get("linear_before_reset", 0))
+    both = np.zeros((1, 6 * width), np.float32) if bias is None else bias
+    from_input = x @ weight[0].T + both[0, : 3 * width]
+    r, rb = recurrent[0], both[0, 3 * width :]
+    h = np.zeros((x.shape[1], width), np.float32) if initial is None else initial[0]
     states = []
-    for step in given:
-        past = state @ recurrent[0].T + bias[0, 3 * hidden :]
-        gates = _sigmoid(step[:, : 2 * hidden] + past[:, : 2 * hidden])
-        update, reset = gates[:, :hidden], gates[:, hidden:]
-        new = np.tanh(step[:, 2 * hidden :] + reset * past[:, 2 * hidden :])
-        state = new + update * (state - new)
-        states.append(state)
-    return np.stack(states)[:, None]
+    for step in from_input:
+        gates = step[:, : 2 * width] + h @ r[: 2 * width].T + rb[: 2 * width]
+        update, reset = np.split(1 / (1 + np.exp(-gates)), 2, axis=1)
+        if late:
+            hidden = reset * (h @ r[2 * width :].T + rb[2 * width :])
+        else:
+            hidden = (reset * h) @ r[2 * width :].T + rb[2 * width :]
+        h = (1 - update) * np.tanh(step[:, 2 * width :] + hidden) + update * h
+        states.append(h)
+    return np.stack(states)[:, None], h[None]
 
 
 @_register(MOVEMENT, "Cast")

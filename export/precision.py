@@ -29,7 +29,8 @@ FOLLOWERS = frozenset(
     Transpose Slice Gather GatherND GatherElements Unsqueeze Squeeze Expand Tile Identity Pad MaxPool AveragePool
     ConstantOfShape""".split()
 )
-"""Operators that take the precision of what reads their result. Any operator in neither set stays float32."""
+"""Operators that take the precision of what reads their result. Any operator in neither set stays float32: softmax,
+layer norm, reductions, powers, and GRU, whose state accumulates."""
 
 
 class PrecisionError(HmerError):
@@ -233,12 +234,13 @@ def _retype(node: onnx.NodeProto, wanted: int, floats: Collection[str]) -> None:
     """Adapt the attributes that state a float type."""
     if not any(name in floats for name in node.output):
         return
-    for attribute in node.attribute:
-        if node.op_type == "Cast" and attribute.name == "to":
-            attribute.i = wanted
-        elif node.op_type == "ConstantOfShape" and attribute.name == "value":
-            value = numpy_helper.to_array(attribute.t).astype(helper.tensor_dtype_to_np_dtype(wanted))
-            attribute.t.CopyFrom(numpy_helper.from_array(value))
+    if node.op_type == "Cast":
+        next(a for a in node.attribute if a.name == "to").i = wanted
+    elif node.op_type == "ConstantOfShape":
+        given = [numpy_helper.to_array(a.t) for a in node.attribute]
+        value = (given[0] if given else np.zeros(1)).astype(helper.tensor_dtype_to_np_dtype(wanted))
+        del node.attribute[:]
+        node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(value)))
 
 
 def _rename(nodes: Iterable[onnx.NodeProto], old: str, new: str) -> None:

@@ -60,6 +60,7 @@ OPERATORS: dict[str, frozenset[int]] = {
     **dict.fromkeys("ReduceSum ReduceMean ReduceMax ReduceMin".split(), FLOATS | INTEGERS),
     **dict.fromkeys("Sqrt Exp Log Erf Sigmoid Tanh Relu LeakyRelu Elu Clip Reciprocal".split(), FLOATS),
     **dict.fromkeys("Conv ConvTranspose Gemm MatMul MaxPool AveragePool GlobalAveragePool".split(), FLOATS),
+    "GRU": FLOATS,
     **dict.fromkeys("Softmax LogSoftmax LayerNormalization BatchNormalization".split(), FLOATS),
     **dict.fromkeys("Concat Gather GatherElements Reshape Flatten Slice".split(), FLOATS | INTEGERS | BOOLS),
     **dict.fromkeys("Squeeze Unsqueeze Transpose Shape Expand Tile".split(), FLOATS | INTEGERS | BOOLS),
@@ -129,6 +130,10 @@ def _limits(node: onnx.NodeProto, where: str, constants: dict[str, TensorProto])
             yield f"{where}: dilations"
         if len([o for o in node.output if o]) > 1:
             yield f"{where}: output Indices"
+    if node.op_type == "GRU":
+        functions = attributes.get("activations", [])
+        if functions[2:] and functions[:2] != functions[2:]:
+            yield f"{where}: other activations in the second direction"
     if node.op_type in ("QuantizeLinear", "DequantizeLinear") and len(node.input) == 3:
         zero = constants.get(node.input[2])
         if zero is not None and (zero.data_type != TensorProto.INT8 or np.any(numpy_helper.to_array(zero))):

@@ -69,11 +69,10 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("GlobalAveragePool", [X], {}),
     ("BatchNormalization", [X, floats(4), floats(4), floats(4), np.abs(floats(4))], {"epsilon": 1e-3}),
     ("LayerNormalization", [X, floats(6, 5), floats(6, 5)], {"axis": -2}),
-    (
-        "GRU",
-        [floats(6, 2, 5), floats(1, 12, 5), floats(1, 12, 4), floats(1, 24)],
-        {"hidden_size": 4, "linear_before_reset": 1},
-    ),
+    *[
+        ("GRU", [floats(6, 2, 3), floats(1, 15, 3), floats(1, 15, 5), floats(1, 30)], {"hidden_size": 5} | more)
+        for more in ({}, {"linear_before_reset": 1})
+    ],
     ("Cast", [X], {"to": TensorProto.INT32}),
     ("Gather", [X, np.array([[1, -1]], np.int32)], {"axis": 2}),
     ("GatherElements", [X, np.zeros((2, 4, 1, 5), np.int64)], {"axis": 2}),
@@ -234,6 +233,26 @@ def test_mixed_types_are_refused_like_a_strongly_typed_engine_does() -> None:
 def test_wrong_feeds_are_refused(feed: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(EvaluationError, match=message):
         Evaluator(one_node("Relu", [floats(3)])).run(feed)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "message"),
+    [
+        ("GRU", [floats(6, 2, 3), floats(2, 15, 3), floats(2, 15, 5)], {"direction": "bidirectional"}, "directions"),
+        ("GRU", [x.astype(np.float16) for x in (floats(6, 2, 3), floats(1, 15, 3), floats(1, 15, 5))], {}, "rounded"),
+        ("Pad", [X, ints(0, 0, 1, 2, 0, 0, 0, 1)], {"mode": "reflect"}, "reflect"),
+        ("GatherND", [X, np.zeros((2, 1), np.int64)], {"batch_dims": 1}, "batch_dims"),
+        ("Conv", [X, floats(6, 4, 3, 3)], {"auto_pad": "SAME_UPPER"}, "auto_pad"),
+        ("MaxPool", [X], {"kernel_shape": [2, 2], "ceil_mode": 1}, "ceil_mode"),
+    ],
+)
+def test_options_that_are_not_covered_are_refused_by_name(
+    op: str, inputs: list[np.ndarray], attributes: dict[str, Any], message: str
+) -> None:
+    if op == "GRU":
+        attributes = attributes | {"hidden_size": 5}
+    with pytest.raises(EvaluationError, match=message):
+        Evaluator(one_node(op, inputs, **attributes)).run(feeds(inputs))
 
 
 def test_index_out_of_range_is_an_error_not_a_wrap() -> None:

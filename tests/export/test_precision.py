@@ -149,6 +149,22 @@ def test_named_nodes_stay_single() -> None:
         np.testing.assert_array_equal(same[name], expected)
 
 
+def test_zeros_made_in_the_graph_follow_their_reader() -> None:
+    """ConstantOfShape without a value is float32 zeros: an attribute must say float16."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    zeros (float[n,4] x) => (float[n,4] y)
+    { s = Shape (x)  z = ConstantOfShape (s)  both = Concat <axis = 0> (x, z)  y = MatMul (both, w) }
+    """
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    for dim in model.graph.output[0].type.tensor_type.shape.dim:
+        dim.Clear()
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    got = Evaluator(to_half(model)).run({"x": x})["y"]
+    np.testing.assert_array_equal(got, np.concatenate([x, np.zeros((2, 4))]))
+
+
 def test_weights_halve_and_are_stored_once() -> None:
     model = to_half(step_graph(), POLICY)
     stored = {t.name: t.data_type for t in model.graph.initializer}
