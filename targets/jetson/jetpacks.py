@@ -66,7 +66,6 @@ OPERATORS: dict[str, frozenset[int]] = {
     **dict.fromkeys("Squeeze Unsqueeze Transpose Shape Expand Tile".split(), FLOATS | INTEGERS | BOOLS),
     **dict.fromkeys("Split Where Identity Cast Constant ConstantOfShape".split(), FLOATS | INTEGERS | BOOLS),
     "Pad": FLOATS | INTEGERS,
-    "GRU": FLOATS,
     **dict.fromkeys("And Or Not".split(), BOOLS),
     "QuantizeLinear": FLOATS | {TensorProto.INT8},
     "DequantizeLinear": FLOATS | {TensorProto.INT8},
