@@ -34,6 +34,7 @@ def page(pen: float, margin: int, ink: float, paper: float, noise: float) -> tup
         (4, 400, 60, 200, 6),  # a little ink on much paper
         (5, 60, 150, 210, 6),  # a pencil
         (6, 60, 60, 200, 20),  # hardly any light
+        (8, 60, 60, 180, 35),  # less
         (4, 1, 0, 255, 0),  # no paper around
         (12, 5, 0, 255, 0),  # two fifths of it ink
     ],

@@ -68,6 +68,15 @@ def test_a_cross_keeps_its_arms_and_a_bump_is_no_branch():
     assert kept[:, 1].min() > 13
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_staircase_is_one_path(flip):
+    steps = np.zeros((8, 9), bool)
+    for i in range(8):
+        steps[i, i : i + 2] = True
+    (found,) = trace(steps[:, ::-1] if flip else steps, 0)
+    assert len(found) == 16
+
+
 def test_dots_and_nothing():
     assert trace(np.zeros((5, 5), bool), 2) == []
     dot = np.zeros((5, 5), bool)
