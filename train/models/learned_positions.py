@@ -12,8 +12,8 @@ from hmerctl.train.models.positions import (
     PositionConfig,
     SinusoidalPosition,
     TableConfig,
+    add_axes,
     half_channels,
-    join_axes,
 )
 
 
@@ -32,7 +32,7 @@ class LearnedPosition(Position):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """See ``Position.forward``."""
-        return x + join_axes(self.rows, self.columns, x.shape[2], x.shape[3], rows_first=True)[None] * mask
+        return add_axes(x, self.rows, self.columns, mask, rows_first=True)
 
 
 @register("position", "hybrid", TableConfig)
@@ -47,10 +47,9 @@ class HybridPosition(SinusoidalPosition):
         self.row_residual = nn.Parameter(torch.zeros(channels // 2, config.max_rows))
         self.column_residual = nn.Parameter(torch.zeros(channels // 2, config.max_columns))
 
-    def table(self, height: int, width: int) -> Tensor:
-        """See ``AxisTables.table``."""
-        rows, columns = self.rows + self.row_residual, self.columns + self.column_residual
-        return join_axes(rows, columns, height, width, self.rows_first)
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """See ``AxisTables.tables``."""
+        return self.rows + self.row_residual, self.columns + self.column_residual
 
 
 @register("position", "dynamic", TableConfig)

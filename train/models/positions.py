@@ -146,13 +146,17 @@ class AxisTables(Position):
         self.register_buffer("rows", rows.T.float().contiguous(), persistent=False)
         self.register_buffer("columns", columns.T.float().contiguous(), persistent=False)
 
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """Rows (channels / 2, max_rows) and columns (channels / 2, max_columns)."""
+        return self.rows, self.columns
+
     def table(self, height: int, width: int) -> Tensor:
         """The encoding of a map: float32 (channels, height, width)."""
-        return join_axes(self.rows, self.columns, height, width, self.rows_first)
+        return join_axes(*self.tables(), height, width, self.rows_first)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """See ``Position.forward``."""
-        return x + self.table(x.shape[2], x.shape[3])[None] * mask
+        return add_axes(x, *self.tables(), mask, self.rows_first)
 
 
 def join_axes(rows: Tensor, columns: Tensor, height: int, width: int, rows_first: bool) -> Tensor:
@@ -161,6 +165,15 @@ def join_axes(rows: Tensor, columns: Tensor, height: int, width: int, rows_first
     down = rows[:, :height, None].expand(half, height, width)
     across = columns[:, None, :width].expand(half, height, width)
     return torch.cat([down, across] if rows_first else [across, down])
+
+
+def add_axes(x: Tensor, rows: Tensor, columns: Tensor, mask: Tensor, rows_first: bool) -> Tensor:
+    """``x + join_axes(...) * mask``, bit for bit, without the joined table: a graph of a fixed size would hold it as
+    a constant as large as the map, once for every bucket."""
+    down, across = rows[:, : x.shape[2], None], columns[:, None, : x.shape[3]]
+    upper, lower = x.chunk(2, dim=1)
+    first, second = (down, across) if rows_first else (across, down)
+    return torch.cat([upper + first * mask, lower + second * mask], dim=1)
 
 
 def half_channels(channels: int) -> int:

@@ -71,6 +71,13 @@ def test_multi_scale_of_a_picture_is_the_plain_table_of_the_stretched_picture() 
     assert torch.allclose(scaled, plain[:, ::2, ::3], atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["sinusoidal", "multi-scale", "hybrid"])
+def test_axes_are_added_bit_for_bit_as_the_joined_table(name: str) -> None:
+    part = build("position", {"name": name}, channels=CHANNELS)
+    x, mask = torch.randn(2, CHANNELS, 5, 7), (torch.rand(2, 1, 5, 7) > 0.3).float()
+    assert torch.equal(part(x, mask), x + part.table(5, 7)[None] * mask)  # type: ignore[operator]
+
+
 def test_stepwise_training_shows_one_stretch_at_a_time_and_inference_both() -> None:
     part = build("position", {"name": "multi-scale", "stepwise": True}, channels=16)
     both = encoding(build("position", {"name": "multi-scale"}, channels=16), 4, 7)
