@@ -72,8 +72,13 @@ class MilPackage:
         model = self.path / "Data" / "com.apple.CoreML" / "model.mlmodel"
         if not model.is_file():
             raise CoreMlError(f"{self.path}: not a Core ML package (no {model.name} in it); export it again")
+        coremltools()
+        from coremltools.proto import Model_pb2
+
+        # Parsed here: coremltools' own reader writes to the package that it reads (it renews Manifest.json).
+        self._spec = Model_pb2.Model()
         try:
-            self._spec = coremltools().utils.load_spec(str(self.path))
+            self._spec.ParseFromString(model.read_bytes())
         except Exception as error:
             raise CoreMlError(f"{model}: unreadable ({_one_line(error)}); export it again") from error
         if self._spec.WhichOneof("Type") != "mlProgram":

@@ -179,6 +179,16 @@ def test_an_unknown_operation_is_refused_by_name(tmp_path: Path, save_program: C
         MilPackage(package).function()
 
 
+def test_reading_leaves_a_package_as_it_was(saved: dict[str, Path]) -> None:
+    def state() -> dict:
+        files = [path for path in saved["fp16-18"].rglob("*") if path.is_file()]
+        return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+    before = state()
+    MilPackage(saved["fp16-18"]).function()(ARRAYS)
+    assert state() == before
+
+
 def test_missing_and_cut_weight_files_are_refused(broken: Path) -> None:
     file = broken / "Data" / "com.apple.CoreML" / "weights" / "weight.bin"
     file.write_bytes(file.read_bytes()[:100])

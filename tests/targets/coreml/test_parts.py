@@ -64,15 +64,17 @@ def test_part(case: tuple[dict, str], tmp_path: Path) -> None:
     encoder, step = take_apart(model)
     graph = encoder if role == "encoder" else step
     stride = graph.stride
-    sizes = {"batch": 1, "height": 64, "width": 64}
+    # Two-dimensional scans are unrolled: a map of 2 x 4 cells says as much as a larger one.
+    tall, wide = (16, 32) if given.get("context", {}).get("name", "").startswith("md-") else (32, 48)
+    sizes = {"batch": 1, "height": tall, "width": wide}
     if role == "step":
-        sizes = {"beam": 2, "rows": 64 // stride, "columns": 64 // stride, "time": 16}
+        sizes = {"beam": 2, "rows": tall // stride, "columns": wide // stride, "time": 16}
     inputs = dict(zip((spec.name for spec in graph.inputs), graph.example(sizes), strict=True))
     for tensor in inputs.values():
         if tensor.is_floating_point():
             tensor.uniform_()
     if role == "encoder":
-        inputs["size"] = torch.tensor([[50, 41]], dtype=torch.int32)
+        inputs["size"] = torch.tensor([[tall - 2, wide - 9]], dtype=torch.int32)
     names = [spec.name for spec in graph.outputs]
     model_ = convert(graph.module, inputs, names, PRECISIONS["fp32"], 18, wide_tensors(model))
     model_.save(str(tmp_path / "p.mlpackage"))
