@@ -2,7 +2,10 @@
 
 import functools
 import platform
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -39,6 +42,7 @@ class CoreMlEngine:
             else f"MIL evaluator of the saved packages, not Core ML (coremltools {version}, {arithmetic} arithmetic)"
         )
         self.threads = {"encoder": 1, "step": 1}
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._load = functools.cache(self._load_function)
         self._package = functools.cache(lambda file: MilPackage(bundle.file(file)))
 
@@ -46,10 +50,19 @@ class CoreMlEngine:
         if not on_a_mac():
             return self._package(component.file).function(component.function or "main", self.arithmetic)
         ct = coremltools()
-        path = str(self.bundle.file(component.file))
+        path = self._copy(component.file)
         model = ct.models.MLModel(path, function_name=component.function, compute_units=ct.ComputeUnit.ALL)
         dtypes = {spec.name: np.dtype(spec.dtype) for spec in component.inputs}
         return lambda inputs: model.predict({name: x.astype(dtypes[name]) for name, x in inputs.items()})
+
+    def _copy(self, file: str) -> str:
+        """A copy of a package for Core ML's use: coremltools renews the Manifest.json of what it opens."""
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="hmerctl-")
+        copy = Path(self._scratch.name) / file
+        if not copy.exists():
+            shutil.copytree(self.bundle.file(file), copy)
+        return str(copy)
 
     def component(self, role: str, bucket: tuple[int, int], beams: int | None = None) -> Component:
         """The component that serves a bucket, and of steps the one for the fewest beams that suffice.

@@ -34,7 +34,13 @@ COMPONENT = Component(
     ),
     outputs=(TensorSpec(name="keys_0", dtype="float16", shape=(1, 2)),),
 )
-BUNDLE: Any = Fake(name="b.hmer", file=Path, components=lambda role: [COMPONENT])
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Any:
+    (tmp_path / "encoder.mlpackage").mkdir()
+    (tmp_path / "encoder.mlpackage" / "Manifest.json").write_text("{}")
+    return Fake(name="b.hmer", file=lambda name: tmp_path / name, components=lambda role: [COMPONENT])
 
 
 @pytest.fixture
@@ -74,12 +80,14 @@ def mac(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return calls
 
 
-def test_the_engine_is_core_ml_and_says_so(mac: dict[str, Any]) -> None:
-    core = engine.CoreMlEngine(BUNDLE)
+def test_the_engine_is_core_ml_and_says_so(mac: dict[str, Any], bundle: Any) -> None:
+    core = engine.CoreMlEngine(bundle)
     assert core.name == "Core ML on macOS 15.5 (coremltools 9.0)"
     memory = core.encode(np.zeros((1, 1, 64, 128), np.float32), np.array([[60, 99]], np.int32))
     assert memory["keys_0"].tolist() == [[1, 1]]
-    assert (mac["path"], mac["function_name"]) == ("encoder.mlpackage", "encoder_64x128")
+    assert mac["function_name"] == "encoder_64x128"
+    # Never the bundle's own files: coremltools writes to the packages that it opens.
+    assert Path(mac["path"]).name == "encoder.mlpackage" and Path(mac["path"]) != bundle.file("encoder.mlpackage")
     assert mac["dtypes"] == {"raster": "float16", "size": "int32"}
 
 
@@ -90,6 +98,6 @@ def test_the_compute_plan_is_counted_by_unit(mac: dict[str, Any]) -> None:
         placement.placement(Path("encoder.mlpackage"), "another")
 
 
-def test_placement_on_a_mac_is_a_finding_and_not_an_estimate(mac: dict[str, Any]) -> None:
-    finding = check._placement(BUNDLE, COMPONENT, Estimate(3, 2, 10, 10, {}))
+def test_placement_on_a_mac_is_a_finding_and_not_an_estimate(mac: dict[str, Any], bundle: Any) -> None:
+    finding = check._placement(bundle, COMPONENT, Estimate(3, 2, 10, 10, {}))
     assert finding.status == "passed" and "1 on CPU, 2 on Neural Engine" in finding.detail
