@@ -185,6 +185,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
         strategy="ddp" if options.devices * options.nodes > 1 else "auto",
         precision="bf16-mixed" if mixed_precision(preset.train.precision) else "32-true",
         max_steps=options.max_steps or -1,
+        max_epochs=-1,
         val_check_interval=preset.train.validate_every,
         check_val_every_n_epoch=None,
         gradient_clip_val=preset.train.clip,
