@@ -11,7 +11,7 @@ from hmerctl.export.graphs import take_apart
 from hmerctl.export.metadata import decoder_info
 from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
-from hmerctl.runtime.buckets import Bucket, pad, smallest_bucket
+from hmerctl.runtime.buckets import Bucket, bucket_for, pad
 from hmerctl.runtime.bundle import MANIFEST, list_files, write_manifest
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.errors import BundleError
@@ -110,7 +110,7 @@ def _write_sample(
     (folder / file).write_text(format_strokes(replace(ink, truth=None)) + "\n", encoding="utf-8")
     pixels = rasterise_ink(read_strokes(folder / file), source.info.raster).pixels
     engine = TorchEngine(source.model)
-    memory = engine.encode(*pad(pixels, smallest_bucket(*pixels.shape, buckets)))
+    memory = engine.encode(*pad(pixels, bucket_for(pixels, buckets)))
     options = DecodeOptions(beams=decoding.beams, length_power=decoding.length_power)
     best = search(engine.start(memory, decoding.beams), options)[0]
     tokens = tuple(source.info.vocabulary.decode(best.ids))

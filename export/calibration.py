@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
+from hmerctl.runtime.buckets import BUCKETS, Bucket, bucket_for, pad
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engines.onnx import OnnxSession
 from hmerctl.runtime.manifest import DecoderInfo
@@ -22,7 +22,7 @@ def encoder_feeds(rasters: Sequence[np.ndarray], buckets: Sequence[Bucket] = BUC
         rasters: uint8 (height, width) each, ink 255 on 0.
     """
     for pixels in rasters:
-        raster, size = pad(pixels, smallest_bucket(*pixels.shape, buckets))
+        raster, size = pad(pixels, bucket_for(pixels, buckets))
         yield {"raster": raster, "size": size}
 
 

@@ -16,7 +16,7 @@ from hmerctl.runtime.manifest import TensorSpec
 from hmerctl.train.models.recognizer import Recognizer
 
 _DTYPES: dict[torch.dtype, Literal["float32", "int32"]] = {torch.float32: "float32", torch.int32: "int32"}
-_TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
+_TORCH_DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in _DTYPES.items()}
 
 
 class EncoderGraph(nn.Module):

@@ -1,7 +1,7 @@
 """What stands in the metadata of every ONNX graph, so that a graph can be used, and refused, without its manifest."""
 
 import json
-from typing import Literal
+from typing import Any, Literal
 
 from hmerctl.export.graphs import Graph
 from hmerctl.runtime.bundle import VOCABULARY_METADATA
@@ -53,11 +53,11 @@ def graph_metadata(
     }
 
 
-def component(graph: Graph, name: str, format: str, file: str, **options: object) -> Component:
+def component(graph: Graph, name: str, format: str, file: str, **options: Any) -> Component:
     """A manifest entry for a converted graph whose axes are those of ``graph``.
 
     Args:
         options: further fields of ``Component``, or others in place of the graph's ``inputs`` and ``outputs``.
     """
-    fields = {"inputs": graph.inputs, "outputs": graph.outputs, **options}
+    fields: dict[str, Any] = {"inputs": graph.inputs, "outputs": graph.outputs, **options}
     return Component(name=name, role=graph.role, format=format, file=file, **fields)

@@ -32,6 +32,12 @@ def smallest_bucket(height: int, width: int, buckets: Sequence[Bucket] = BUCKETS
     raise ValueError(f"no bucket holds a raster of {height} x {width} pixels")
 
 
+def bucket_for(pixels: np.ndarray, buckets: Sequence[Bucket] = BUCKETS) -> Bucket:
+    """``smallest_bucket`` of a picture (height, width)."""
+    height, width = pixels.shape
+    return smallest_bucket(height, width, buckets)
+
+
 def pad(pixels: np.ndarray, bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
     """The encoder's two inputs.
 

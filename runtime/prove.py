@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hmerctl.runtime.buckets import pad, smallest_bucket
+from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine, Memory
@@ -110,7 +110,7 @@ def _read(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> tuple[str, ...]
 
 
 def _encode(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> Memory:
-    return engine.encode(*pad(pixels, smallest_bucket(*pixels.shape, bundle.buckets())))
+    return engine.encode(*pad(pixels, bucket_for(pixels, bundle.buckets())))
 
 
 def _tensors(

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from hmerctl.runtime.boxes import WITHOUT_INK, TokenBoxes
-from hmerctl.runtime.buckets import pad, smallest_bucket
+from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.confidence import confidence, decide
 from hmerctl.runtime.decode import DecodeOptions, Hypothesis, search
@@ -96,7 +96,7 @@ class Recognizer:
         name = source.id if isinstance(source, Ink) else str(source) if isinstance(source, str | Path) else ""
         if raster.blank is not None:
             return self._blank(name, raster, {"raster": drawn - started, "total": drawn - started})
-        bucket = smallest_bucket(*raster.pixels.shape, buckets=self._buckets)
+        bucket = bucket_for(raster.pixels, self._buckets)
         memory = self.engine.encode(*pad(raster.pixels, bucket))
         encoded = time.perf_counter()
         hypotheses = search(self.engine.start(memory, options.beams), options)

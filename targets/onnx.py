@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import onnx
 
-from hmerctl.export.graphs import take_apart
+from hmerctl.export.graphs import Graph, take_apart
 from hmerctl.export.metadata import component, decoder_info, graph_metadata
 from hmerctl.export.onnx import OPSET, to_onnx
 from hmerctl.export.parity.graphs import PORTABLE, check_onnx_bundle
@@ -51,7 +51,7 @@ class Onnx(Target):
 
     def build(self, source: Source, plan: Plan, folder: Path) -> tuple[Component, ...]:
         """See ``Target``."""
-        graphs = {graph.role: graph for graph in take_apart(source.model)}
+        graphs: dict[str, Graph] = {graph.role: graph for graph in take_apart(source.model)}
         decoder = decoder_info(source.model, tuple(spec.name for spec in graphs["encoder"].outputs))
         components = []
         for planned in plan.components:

@@ -195,8 +195,8 @@ def collate(
         targets[i, :n], targets[i, n] = sample.tokens[:time], EOS
         mark_cells(dense[i], strokes, sample.classes, spec.margin, stride)
     raster /= 255
-    arrays = (raster, size, inputs, targets, dense)
-    return Batch(*(torch.from_numpy(array) for array in arrays), counted)
+    tensors = {"raster": raster, "size": size, "inputs": inputs, "targets": targets, "dense": dense}
+    return Batch(tokens_in_batch=counted, **{name: torch.from_numpy(array) for name, array in tensors.items()})
 
 
 def fit(strokes: list[np.ndarray], height: int, width: int, margin: int) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
+from hmerctl.runtime.buckets import BUCKETS, Bucket, bucket_for, pad
 from hmerctl.runtime.confidence import features
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine, Memory
@@ -61,8 +61,7 @@ def read_dataset(
     for index in range(len(dataset)):
         expression = dataset[index]
         pixels = pixels_of(expression, spec)
-        height, width = pixels.shape
-        memory = engine.encode(*pad(pixels, smallest_bucket(height, width, buckets)))
+        memory = engine.encode(*pad(pixels, bucket_for(pixels, buckets)))
         best = search(engine.start(memory, options.beams), options)[0]
         known = [token for token in expression.tokens if token in vocabulary.ids]
         log_probs: tuple[float, ...] = ()

@@ -92,7 +92,8 @@ def _offset_sums(contributions: Floats, shape: Shape) -> tuple[Floats, Floats]:
     size = (2 * rows - 1, 2 * columns - 1)
     count = size[0] * size[1]
     sums = np.bincount(offset.ravel(), np.asarray(contributions, np.float64).ravel(), count)
-    return sums.reshape(size), np.bincount(offset.ravel(), minlength=count).reshape(size).astype(np.float64)
+    pairs = np.bincount(offset.ravel(), minlength=count).astype(np.float64)
+    return np.asarray(sums, np.float64).reshape(size), pairs.reshape(size)
 
 
 def _axis_profile(contributions: Floats, shape: Shape, axis: int) -> Floats:

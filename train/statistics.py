@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hmerctl.runtime.buckets import smallest_bucket
+from hmerctl.runtime.buckets import bucket_for
 from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.dataset import ExpressionDataset
@@ -95,7 +95,7 @@ def describe(
             raster = expression.raster if expression.ink is None else rasterise_ink(expression.ink, spec)
             if raster is not None:
                 sizes.append(raster.pixels.shape)
-                buckets["{} x {}".format(*smallest_bucket(*raster.pixels.shape))] += 1
+                buckets["{} x {}".format(*bucket_for(raster.pixels))] += 1
     return Statistics(
         len(dataset),
         len(strokes),

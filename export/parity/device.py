@@ -4,7 +4,7 @@ import hashlib
 
 from hmerctl.export.parity.pictures import Picture, pictures_of_samples
 from hmerctl.export.parity.report import Finding, holds, not_run
-from hmerctl.runtime.buckets import pad, smallest_bucket
+from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.decode import search
 from hmerctl.runtime.engine import Engine
@@ -35,6 +35,6 @@ def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
 
 def _read(bundle: Bundle, engine: Engine, picture: Picture) -> tuple[str, ...]:
     options = decode_options(bundle)
-    bucket = smallest_bucket(*picture.pixels.shape, buckets=bundle.buckets())
+    bucket = bucket_for(picture.pixels, bundle.buckets())
     best = search(engine.start(engine.encode(*pad(picture.pixels, bucket)), options.beams), options)[0]
     return tuple(bundle.vocabulary.decode(best.ids))

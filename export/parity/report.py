@@ -105,7 +105,8 @@ def _level(level: Level, findings: list[Finding], engine: str) -> ParityLevel:
     by_status = {status: [f for f in findings if f.status == status] for status in ("failed", "stand-in", "passed")}
     ran = sum(len(group) for group in by_status.values())
     skipped = [f for f in findings if f.status == "not-run"]
-    status = next((status for status in ("failed", "stand-in", "passed") if by_status[status]), "not-run")
+    order: tuple[Status, ...] = ("failed", "stand-in", "passed")
+    status: Status = next((status for status in order if by_status[status]), "not-run")
     parts = [f"{ran} checks"] if ran else []
     parts += [f"FAILED {f.check}: {f.detail}".rstrip(": ") for f in by_status["failed"][:3]]
     parts += [f"not run: {f.check} ({f.detail})" for f in skipped]

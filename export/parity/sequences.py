@@ -8,7 +8,7 @@ import numpy as np
 from hmerctl.export.parity.pictures import Picture
 from hmerctl.export.parity.report import Finding, Tolerance, at_least, at_most, not_run
 from hmerctl.export.reference import greedy_ids, margin
-from hmerctl.runtime.buckets import Bucket, pad, smallest_bucket
+from hmerctl.runtime.buckets import Bucket, bucket_for, pad
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 from hmerctl.train.metrics.statistics import compare
@@ -32,7 +32,7 @@ def decode_both(
     """Greedy decoding by PyTorch, in batches of one bucket, and by the engine, one by one."""
     groups: dict[Bucket, list[int]] = {}
     for i, picture in enumerate(pictures):
-        groups.setdefault(smallest_bucket(*picture.pixels.shape, buckets), []).append(i)
+        groups.setdefault(bucket_for(picture.pixels, buckets), []).append(i)
     expected: list[list[int]] = [[] for _ in pictures]
     for bucket, members in groups.items():
         ids = greedy_ids(model, [pictures[i].pixels for i in members], bucket)
@@ -44,7 +44,7 @@ def decode_both(
 
 def engine_greedy(engine: Engine, pixels: np.ndarray, buckets: Sequence[Bucket], max_steps: int = 208) -> list[int]:
     """The most probable token at every step, just as ``hmerctl.train.decoding.greedy``: no search, no loop rule."""
-    session = engine.start(engine.encode(*pad(pixels, smallest_bucket(*pixels.shape, buckets))), 1)
+    session = engine.start(engine.encode(*pad(pixels, bucket_for(pixels, buckets))), 1)
     ids: list[int] = []
     token = SOS
     for _ in range(max_steps):
@@ -71,7 +71,7 @@ def check_sequences(
             (n for n, (a, b) in enumerate(zip(expected, found, strict=False)) if a != b),
             min(len(expected), len(found)),
         )
-        bucket = smallest_bucket(*picture.pixels.shape, buckets)
+        bucket = bucket_for(picture.pixels, buckets)
         ahead = margin(model, picture.pixels, bucket, [SOS, *expected[:at]])
         details.append(f"{picture.id} differs at token {at} (margin {ahead:.2g})")
     share = 1 - len(differing) / total
@@ -88,11 +88,11 @@ def check_accuracy(model: Recognizer, sequences: Sequences, labelled: bool, tole
     if not labelled:
         return not_run("L4", check, "needs labelled expressions: give a dataset with --data")
     decode = model.vocabulary.decode
-    right = [
+    expected, found = (
         [tuple(decode(ids)) == picture.tokens for ids, picture in zip(side, sequences.pictures, strict=True)]
         for side in (sequences.expected, sequences.found)
-    ]
-    test = compare(*right)
+    )
+    test = compare(expected, found)
     detail = (
         f"ExpRate {100 * test.first:.2f} in PyTorch, {100 * test.second:.2f} in the bundle, "
         f"{test.expressions} expressions; {test.only_first} right only in PyTorch, {test.only_second} only in the "

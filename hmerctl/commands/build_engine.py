@@ -1,7 +1,7 @@
 """``hmerctl build-engine``: TensorRT engines for a bundle, built and proven on the device they will run on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def build_engine(
     bundle: Path = typer.Argument(..., help="Bundle folder made for jetson-trt."),
-    profiles: str = typer.Option(
+    profiles: Literal["ranged", "exact"] = typer.Option(
         "ranged",
         help="ranged: few profiles, minutes; exact: one per bucket and beam width, the fastest engines, hours.",
     ),
@@ -29,10 +29,7 @@ def build_engine(
     """
     from hmerctl.runtime.bundle import open_bundle
     from hmerctl.runtime.engines.tensorrt_build import build_engines
-    from hmerctl.runtime.errors import ConfigError
 
-    if profiles not in ("ranged", "exact"):
-        raise ConfigError(f"--profiles {profiles}: choose ranged or exact")
     opened = open_bundle(bundle)
     built = build_engines(opened, profiles, cache, report=lambda line: typer.echo(line, err=True))
     levels: tuple[ParityLevel, ...] = ()

@@ -164,7 +164,7 @@ def _find(bundle: Bundle, which: str | None, cache: Path, trt: Any, cuda: Cuda) 
     """The engine files by role: of the set asked for, else of the exact one where it was built, else the ranged."""
     known = read_profiles(bundle)
     for name in (which,) if which else ("exact", "ranged"):
-        paths = {
+        paths: dict[str, Path] = {
             c.role: plan_path(cache, bundle, c, getattr(getattr(known, name), c.role), trt, cuda)
             for c in bundle.manifest.components
         }

@@ -122,8 +122,7 @@ class CoreMlSession:
             if spec.update == "replace":
                 self._state[spec.name] = value
             else:
-                before = (slice(None),) * spec.shape.index("time")
-                self._state[spec.name][(*before, self._position)] = value
+                np.moveaxis(self._state[spec.name], spec.shape.index("time"), 0)[self._position] = value
         self._position += 1
         log_probs, attention = (np.asarray(outputs[name], np.float32)[:count] for name in ("log_probs", "attention"))
         return log_probs, attention

@@ -9,7 +9,7 @@ import pytest
 from hmerctl.export.bundle import write_bundle
 from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
-from hmerctl.runtime.buckets import BUCKETS, pad, smallest_bucket
+from hmerctl.runtime.buckets import BUCKETS, bucket_for, pad
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.decode import search
 from hmerctl.runtime.errors import BundleError
@@ -48,7 +48,7 @@ def test_samples_hold_what_pytorch_reads_and_their_raster_to_the_bit(bundle: Bun
         pixels = rasterise_ink(ink, bundle.manifest.preprocessing).pixels
         assert sample.raster_sha256 == hashlib.sha256(pixels.tobytes()).hexdigest()
         engine = TorchEngine(source.model)
-        memory = engine.encode(*pad(pixels, smallest_bucket(*pixels.shape)))
+        memory = engine.encode(*pad(pixels, bucket_for(pixels)))
         best = search(engine.start(memory, 1))[0]
         assert sample.tokens == tuple(bundle.vocabulary.decode(best.ids))
 

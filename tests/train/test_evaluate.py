@@ -5,7 +5,7 @@ import torch
 from synthetic import TINY, make_dataset
 
 from hmerctl.export.reference import TorchEngine
-from hmerctl.runtime.buckets import pad, smallest_bucket
+from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.runtime.vocabulary import CROHME, EOS, SOS
 from hmerctl.train.config import load_preset
@@ -23,7 +23,7 @@ def test_reading_agrees_with_greedy_and_with_teacher_forcing(tmp_path):
     readings = list(read_dataset(TorchEngine(model), dataset, CROHME, RasterSpec()))
     for index, reading in enumerate(readings):
         pixels = rasterise_ink(dataset[index].ink, RasterSpec()).pixels
-        raster, size = map(torch.from_numpy, pad(pixels, smallest_bucket(*pixels.shape)))
+        raster, size = map(torch.from_numpy, pad(pixels, bucket_for(pixels)))
         if reading.stop == "eos":
             assert CROHME.encode(reading.tokens) == greedy(model, raster, size)[0]
         ids = CROHME.encode(reading.target)

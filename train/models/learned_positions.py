@@ -1,7 +1,7 @@
 """Position encodings with weights: learned table, hybrid, dynamic gate, position convolution, and their sum."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -113,7 +113,7 @@ class SumPosition(Position):
     def __init__(self, config: SumConfig, channels: int) -> None:
         super().__init__(config)
         self.parts = nn.ModuleList(build("position", part, channels=channels) for part in config.parts)
-        self.reach = next((part.reach for part in self.parts if part.reach), None)
+        self.reach = next((part.reach for part in cast("list[Position]", list(self.parts)) if part.reach), None)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """See ``Position.forward``."""

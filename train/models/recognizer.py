@@ -1,7 +1,7 @@
 """The recogniser: encoder, position encoding, context and decoder put together from a preset's model table."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -49,11 +49,12 @@ class Recognizer(nn.Module):
     def __init__(self, config: ModelConfig, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        self.encoder = build("encoder", config.encoder)
+        self.encoder = cast(Encoder, build("encoder", config.encoder))
         channels = self.encoder.channels
-        self.position = build("position", config.position, channels=channels)
-        self.context = build("context", config.context, channels=channels)
-        self.decoder = build("decoder", config.decoder, channels=channels, vocabulary=len(vocabulary))
+        self.position = cast(Position, build("position", config.position, channels=channels))
+        self.context = cast(Context, build("context", config.context, channels=channels))
+        decoder = build("decoder", config.decoder, channels=channels, vocabulary=len(vocabulary))
+        self.decoder = cast(Decoder, decoder)
         if self.position.reach:
             self._add_relative_bias(self.position.reach)
 

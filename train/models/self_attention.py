@@ -5,6 +5,7 @@ There the tokens are a sequence; here they are cells, so a window has rows and c
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -163,11 +164,13 @@ class SelfAttention(Context):
     def __init__(self, config: SelfAttentionConfig, channels: int) -> None:
         super().__init__()
         windows = config.windows or ((0, 0),) * config.layers
-        self.layers = nn.ModuleList(SelfAttentionLayer(config, channels, tuple(window)) for window in windows)
+        self.layers = nn.ModuleList(
+            SelfAttentionLayer(config, channels, (rows, columns)) for rows, columns in windows
+        )
 
     def add_relative_bias(self, reach: Reach) -> None:
         """A table of relative biases for every layer and head."""
-        for layer in self.layers:
+        for layer in cast("list[SelfAttentionLayer]", list(self.layers)):
             layer.relative = RelativeBias(layer.heads, reach)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Decoder `transformer`: pre-norm Transformer with a key-value cache and optional attention refinement."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -118,6 +119,11 @@ class TransformerDecoder(Decoder):
             raise ConfigError('[model.position] name = "relative" needs a transformer decoder of at least 2 layers')
         self.relative = nn.ModuleList(RelativeBias(self.config.heads, reach) for _ in range(self.config.layers - 1))
 
+    @property
+    def blocks(self) -> list[DecoderLayer]:
+        """The layers, lowest first."""
+        return cast("list[DecoderLayer]", list(self.layers))
+
     def state_spec(self) -> tuple[StateSpec, ...]:
         """Per layer the self-attention cache; with refinement the attention spent so far; with a relative bias the
         centre of the last step's attention (row and column, cells)."""
@@ -139,7 +145,7 @@ class TransformerDecoder(Decoder):
         keyed = self.key_norm(positioned.flatten(2).transpose(1, 2))
         valued = self.value_norm(features.flatten(2).transpose(1, 2))
         memory = {}
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self.blocks):
             memory[f"keys_{i}"] = layer.split(layer.cross_key(keyed)).transpose(2, 3)
             memory[f"values_{i}"] = layer.split(layer.cross_value(valued))
         memory["memory_mask"] = (1.0 - mask.float()) * MASKED
@@ -151,9 +157,10 @@ class TransformerDecoder(Decoder):
         x = self.dropout(self.embed(tokens) * self.config.width**0.5 + self.positions[:time])
         below: Tensor | None = None
         looked: Tensor | None = None
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self.blocks):
             query, key, value = layer.self_qkv(layer.self_norm(x)).chunk(3, dim=2)
-            mixed = F.scaled_dot_product_attention(*map(layer.split, (query, key, value)), is_causal=True)
+            query, key, value = layer.split(query), layer.split(key), layer.split(value)
+            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
             x = x + layer.dropout(layer.self_out(mixed.transpose(1, 2).flatten(2)))
             query = layer.split(layer.cross_query(layer.cross_norm(x)))
             keys, values, mask = memory[f"keys_{i}"], memory[f"values_{i}"], memory["memory_mask"]
@@ -215,7 +222,7 @@ class TransformerDecoder(Decoder):
         x = self.embed(token) * c.width**0.5 + F.embedding(position, self.positions)
         following: dict[str, Tensor] = {}
         attention = below = torch.empty(0)
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self.blocks):
             query, key, value = (
                 part.reshape(-1, c.heads, 1, c.width // c.heads)
                 for part in layer.self_qkv(layer.self_norm(x)).chunk(3, 1)
