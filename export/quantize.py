@@ -50,7 +50,7 @@ class QuantizeOptions:
     """
 
     method: Literal["minmax", "percentile", "entropy"] = "percentile"
-    percentile: float = 99.99
+    percentile: float = 99.999
     layout: Literal["products", "chain"] = "products"
     exclude: frozenset[str] = frozenset()
 
@@ -165,9 +165,12 @@ def leave_worst(
         is not reached, the best try.
     """
     reference = _outputs(model, feeds)
+    snr = lowest_snr(reference, _outputs(quantize(model, ranges, options), feeds))
+    tries: list[tuple[int, float]] = [(0, snr)]
+    if snr >= target_snr or not at_most:
+        return options, tries
     order = [loss.node for loss in layer_losses(model, ranges, feeds, options)]
-    tries: list[tuple[int, float]] = []
-    for count in range(min(at_most, len(order)) + 1):
+    for count in range(1, min(at_most, len(order)) + 1):
         chosen = replace(options, exclude=options.exclude | frozenset(order[:count]))
         snr = lowest_snr(reference, _outputs(quantize(model, ranges, chosen), feeds))
         tries.append((count, snr))
@@ -175,6 +178,41 @@ def leave_worst(
             return chosen, tries
     best = max(tries, key=lambda t: t[1])[0]
     return replace(options, exclude=options.exclude | frozenset(order[:best])), tries
+
+
+@dataclass(frozen=True)
+class Care:
+    """How much is left in higher precision.
+
+    Attributes:
+        target_snr: wanted of the outputs on ink that was not calibrated on, dB.
+        at_most: products left at most.
+        judges: inks, taken evenly from those given, that judge instead of calibrating.
+    """
+
+    target_snr: float = 30.0
+    at_most: int = 4
+    judges: int = 8
+
+
+def quantize_with_care(
+    model: onnx.ModelProto, feeds: Sequence[Feeds], options: QuantizeOptions, care: Care | None = None
+) -> tuple[onnx.ModelProto, frozenset[str]]:
+    """Calibrate, find the worst products, leave as many as needed, quantise the rest.
+
+    Args:
+        feeds: inputs of real runs; with fewer than 4 all calibrate and all judge.
+
+    Returns:
+        The quantised graph and the names of the products left in higher precision.
+    """
+    care = care or Care()
+    every = max(2, -(-len(feeds) // care.judges))
+    judging = feeds[::every] if len(feeds) >= 4 else feeds
+    calibrating = [f for i, f in enumerate(feeds) if i % every] if len(feeds) >= 4 else feeds
+    ranges = calibrate(model, calibrating, options)
+    chosen, _ = leave_worst(model, ranges, judging, options, care.target_snr, care.at_most)
+    return quantize(model, ranges, chosen), chosen.exclude - options.exclude
 
 
 def lowest_snr(reference: Sequence[Feeds], other: Sequence[Feeds]) -> float:

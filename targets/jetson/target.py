@@ -14,7 +14,7 @@ from hmerctl.export.onnx import OPSET, to_onnx
 from hmerctl.export.parity.graphs import PORTABLE, check_onnx_bundle, describe
 from hmerctl.export.parity.report import Finding
 from hmerctl.export.precision import HalfPolicy, half_interface, to_half
-from hmerctl.export.quantize import QuantizeOptions, calibrate, quantize
+from hmerctl.export.quantize import QuantizeOptions, quantize_with_care
 from hmerctl.export.source import Source
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
@@ -134,8 +134,7 @@ def in_precision(
     if precision == "int8" and graph.role == "encoder":
         if not source.rasters:
             raise TargetError("int8 needs ink to calibrate on: name a dataset with --calibration")
-        options = QuantizeOptions()
-        model = quantize(model, calibrate(model, encoder_feeds(source.rasters), options), options)
+        model, _ = quantize_with_care(model, list(encoder_feeds(source.rasters)), QuantizeOptions())
     return to_half(model, HalfPolicy(half_interface(decoder.memory, decoder.state)))
 
 

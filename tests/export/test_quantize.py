@@ -12,6 +12,7 @@ from hmerctl.export.evaluate16 import Evaluator
 from hmerctl.export.precision import HalfPolicy, precision_of, to_half
 from hmerctl.export.quantize import (
     METHODS,
+    Care,
     QuantizeError,
     QuantizeOptions,
     calibrate,
@@ -20,6 +21,7 @@ from hmerctl.export.quantize import (
     lowest_snr,
     quantisable,
     quantize,
+    quantize_with_care,
 )
 
 ENCODER = """
@@ -164,6 +166,18 @@ def test_leave_worst_stops_at_its_limit_with_the_best_try() -> None:
     ranges = calibrate(model, pictures(4), options)
     chosen, tries = leave_worst(model, ranges, pictures(2, seed=5), options, target_snr=500.0, at_most=1)
     assert [count for count, _ in tries] == [0, 1] and chosen.exclude == {"inner"}
+
+
+def test_with_care_the_judges_are_not_calibrated_on() -> None:
+    feeds = pictures(12)
+    feeds[0]["raster"][0, 0, 0, 0] = 50.0  # every third ink judges: were it calibrated on, the range would be huge
+    quantised, left = quantize_with_care(encoder(), feeds, QuantizeOptions(method="minmax"), Care(-99.0, 1, 4))
+    scales = {
+        t.name: float(numpy_helper.to_array(t)) for t in quantised.graph.initializer if t.name == "raster_scale"
+    }
+    assert scales["raster_scale"] < 0.1 and left == frozenset()
+    _, left = quantize_with_care(encoder(60.0), pictures(12), QuantizeOptions(method="minmax"), Care(500.0, 1, 4))
+    assert left == {"inner"}
 
 
 def test_int8_with_float16_around_it() -> None:
