@@ -98,11 +98,7 @@ def percent(share: float) -> str:
 
 def rates(reports: dict[str, Any]) -> list[tuple[str, str]]:
     """ExpRate, within 1 and within 2 of each report, by tokens."""
-    names = {
-        "pytorch": "from ink, PyTorch",
-        "onnx-fp32": "from ink, onnx fp32",
-        "pictures": "from the pictures (BMP)",
-    }
+    names = {"pytorch": "ink, PyTorch", "onnx-fp32": "ink, onnx fp32", "pictures": "pictures (BMP), onnx fp32"}
     rows = []
     for kind, result in reports.items():
         if result is not None:
@@ -147,10 +143,8 @@ def figures(reports: dict[str, Any], done: dict[str, Any], latency: list[tuple[s
         rows = ((g["name"], g["expressions"], percent(g["token"])) for g in main_report[f"by_{kind}"])
         yield table((f"by {kind}", "expressions", "ExpRate, token"), rows)
     confused = main_report["confusions"][:CONFUSIONS]
-    errors = ((f"`{c['target']}`", f"`{c['predicted']}`", c["count"]) for c in confused)
-    yield table(
-        ("target", "read", "times"), ([str(cell).replace("`None`", "(none)") for cell in row] for row in errors)
-    )
+    errors = [(code(c["target"]), code(c["predicted"]), c["count"]) for c in confused]
+    yield table(("target", "read", "times"), errors)
     if "confidence" in done:
         sure = done["confidence"]
         yield (

@@ -50,9 +50,10 @@ def test_every_package_is_in_it(site: Path) -> None:
     [
         ("train/presets/*.toml", "hmerctl/train/presets"),
         ("runtime/samples/*.json", "hmerctl/runtime/samples"),
+        ("targets/coreml/kit/*", "hmerctl/targets/coreml/kit"),
     ],
 )
-def test_presets_and_samples_are_in_it(site: Path, source: str, installed: str) -> None:
+def test_presets_samples_and_kits_are_in_it(site: Path, source: str, installed: str) -> None:
     expected = {path.name for path in ROOT.glob(source)}
     assert expected and expected <= {path.name for path in (site / installed).iterdir()}
 
