@@ -111,3 +111,9 @@ def test_a_wrong_command_is_found(line: str) -> None:
     except LookupError:
         return
     assert any(word.startswith("--") and word not in options(command) for word in words)
+
+
+def test_the_readme_shows_every_command() -> None:
+    shown = {line.split()[1] for line, _ in commands(ROOT / "README.md") if len(line.split()) > 1}
+    every: Any = typer.main.get_command(app)
+    assert set(every.commands) <= shown
