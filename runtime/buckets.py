@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hmerctl.runtime.errors import EngineError
+
 
 class Bucket(NamedTuple):
     """Height and width in pixels."""
@@ -24,12 +26,15 @@ def smallest_bucket(height: int, width: int, buckets: Sequence[Bucket] = BUCKETS
     """The first of the ordered ``buckets`` that holds a raster of this size (pixels).
 
     Raises:
-        ValueError: none is large enough; a raster made by the raster contract always fits the full list.
+        EngineError: none is large enough; a raster made by the raster contract always fits the full list.
     """
     for bucket in buckets:
         if height <= bucket.height and width <= bucket.width:
             return bucket
-    raise ValueError(f"no bucket holds a raster of {height} x {width} pixels")
+    raise EngineError(
+        f"no bucket of this model holds a raster of {height} x {width} pixels; write smaller or in parts, "
+        "or use a bundle with larger buckets"
+    )
 
 
 def bucket_for(pixels: np.ndarray, buckets: Sequence[Bucket] = BUCKETS) -> Bucket:

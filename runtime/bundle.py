@@ -6,10 +6,12 @@ on paths, links and sizes below. Every refusal is a ``BundleError`` of one line 
 
 import hashlib
 import json
+import lzma
 import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ MAX_MANIFEST_BYTES = 8 << 20
 MAX_VOCABULARY_BYTES = 1 << 20
 MAX_BUNDLE_BYTES = 4 << 30
 MAX_FILES = 4096
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 _AGAIN = "copy the bundle again or export it anew"
 
@@ -84,6 +88,8 @@ def open_bundle(path: Path | str) -> Bundle:
     if given.is_file() and zipfile.is_zipfile(given):
         unpacked = tempfile.TemporaryDirectory(prefix="hmerctl-")
         root = _unpack(given, Path(unpacked.name))
+    elif given.is_file():
+        raise BundleError(f"{given}: no such bundle folder, and no sound zip of one; {_AGAIN}")
     elif not given.is_dir():
         raise BundleError(f"{given}: no such bundle folder; hmerctl export makes one")
     manifest = read_manifest(root, str(given))
@@ -207,7 +213,7 @@ def _unpack(archive: Path, folder: Path) -> Path:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with file.open(member) as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy)  # zipfile stops at the declared size and checks the CRC
-    except (ValueError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, RuntimeError, NotImplementedError, EOFError, *_DAMAGE) as error:
         raise BundleError(f"{archive}: cannot be unpacked ({error}); {_AGAIN}") from error
     tops = list(folder.iterdir())
     return tops[0] if len(tops) == 1 and tops[0].is_dir() else folder

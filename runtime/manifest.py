@@ -8,13 +8,18 @@ import hashlib
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.state import StateSpec
+from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 
 SCHEMA_VERSION = "1.0"
 """major.minor; the major part is raised when an older runtime could no longer read the bundle rightly."""
+
+
+_MAX_SIDE = 4096
+"""Longest side of a bucket, in pixels; more would only fill the memory."""
 
 
 def safe_path(path: str) -> str:
@@ -162,6 +167,9 @@ class DecodingDefaults(Part):
     reject: Fraction = 0.1
 
 
+Feature = Literal["log_prob", "mean_log_prob", "min_log_prob", "length"]
+
+
 class Calibration(Part):
     """Logistic map from a sequence's features to the probability that it is right.
 
@@ -169,8 +177,8 @@ class Calibration(Part):
     ``hmerctl.runtime.confidence``.
     """
 
-    bias: float
-    weights: dict[str, float]
+    bias: FiniteFloat
+    weights: dict[Feature, FiniteFloat]
     fitted_on: str
 
 
@@ -302,10 +310,22 @@ class Manifest(Part):
         for path in (self.vocabulary.file, self.model.licence_file, *(sample.file for sample in self.samples)):
             if path is not None and path not in listed:
                 raise ValueError(f"{path} is not among the files")
+        if problem := self._objection():
+            raise ValueError(problem)
         missing = {"encoder", "step"} - {component.role for component in self.components}
         if missing:
             raise ValueError(f"no component has the role {' or '.join(sorted(missing))}")
         return self
+
+    def _objection(self) -> str | None:
+        """Why no host of this schema could run the bundle, judging by its numbers alone; None if one could."""
+        stride = self.decoder.stride
+        for height, width in self.buckets:
+            if not (0 < height <= _MAX_SIDE and 0 < width <= _MAX_SIDE) or height % stride or width % stride:
+                return f"bucket {height} x {width} is not made of cells of {stride} pixels, up to {_MAX_SIDE}"
+        if (self.decoder.pad, self.decoder.sos, self.decoder.eos) != (PAD, SOS, EOS):
+            return f"the decoder's pad, sos and eos are not {PAD}, {SOS} and {EOS}"
+        return None
 
 
 def manifest_schema() -> dict[str, Any]:

@@ -20,6 +20,17 @@ UNIT = 16
 """Coordinates are integers in 1/16 pixel."""
 
 
+_LIMITS = {
+    "symbol_extent": (4, 256),
+    "stroke_extent": (4, 256),
+    "pen_width": (1, 64),
+    "margin": (0, 64),
+    "max_height": (160, 4096),
+    "max_width": (160, 4096),
+}
+"""What a contract may ask for: sizes that leave room for ink between the margins, and fit into memory."""
+
+
 @dataclass(frozen=True)
 class RasterSpec:
     """The numbers of the raster contract; they stand in every manifest.
@@ -30,6 +41,9 @@ class RasterSpec:
         pen_width: diameter of the round pen, pixels.
         margin: blank border on every side, pixels.
         max_height, max_width: largest raster; larger ink is scaled down to fit.
+
+    Raises:
+        ValueError: a number outside its limits.
     """
 
     symbol_extent: int = 20
@@ -39,6 +53,12 @@ class RasterSpec:
     max_height: int = 256
     max_width: int = 1280
     version: int = CONTRACT_VERSION
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _LIMITS.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise ValueError(f"{name} = {value!r} is not a whole number from {low} to {high}")
 
 
 @dataclass(frozen=True)

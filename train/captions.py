@@ -5,6 +5,9 @@ from pathlib import Path
 
 from hmerctl.runtime.errors import DataError
 
+MAX_LABEL_CHARACTERS = 10_000
+"""Longest label; aligning two labels takes memory by the product of their lengths."""
+
 
 @dataclass(frozen=True)
 class Caption:
@@ -30,8 +33,8 @@ def read_captions(path: Path, empty_labels: bool = False) -> dict[str, Caption]:
         Captions by id, in the order of the file.
 
     Raises:
-        DataError: the file is missing, empty or not UTF-8; a line has no TAB, no id or no label; an id comes twice.
-            The message names the line.
+        DataError: the file is missing, empty or not UTF-8; a line has no TAB, no id, no label or an endless one; an
+            id comes twice. The message names the line.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -49,6 +52,10 @@ def read_captions(path: Path, empty_labels: bool = False) -> dict[str, Caption]:
         name, label = name.strip(), label.strip()
         if not (tab and name and (label or empty_labels)):
             raise DataError(f"{where}: expected 'id TAB label', found {line.strip()[:60]!r}")
+        if len(label) > MAX_LABEL_CHARACTERS:
+            raise DataError(
+                f"{where}: the label has {len(label)} characters, more than {MAX_LABEL_CHARACTERS}; shorten it"
+            )
         if name in captions:
             raise DataError(
                 f"{where}: {name} has a caption already, in line {captions[name].where.rpartition(':')[2]}"

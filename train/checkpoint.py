@@ -129,11 +129,17 @@ def read_info(path: Path) -> CheckpointInfo:
     for key in ("preset", "vocabulary"):
         if key not in table:
             raise CheckpointError(f"{file}: {key!r} is missing; copy the checkpoint again")
-    return CheckpointInfo(
-        preset_from_dict(table["preset"], str(file)),
-        Vocabulary(tuple(table["vocabulary"])),
-        table.get("training", {}),
-        table.get("licence", ""),
-        Calibration(**table["calibration"]) if table.get("calibration") else None,
-        DecodingDefaults(**table.get("decoding", {})),
-    )
+    try:
+        return CheckpointInfo(
+            preset_from_dict(table["preset"], str(file)),
+            Vocabulary(tuple(table["vocabulary"])),
+            table.get("training", {}),
+            table.get("licence", ""),
+            Calibration.model_validate(table["calibration"]) if table.get("calibration") else None,
+            DecodingDefaults.model_validate(table.get("decoding", {})),
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{file}: a value is of the wrong kind ({reason}); copy the checkpoint again"
+        ) from error

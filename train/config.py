@@ -170,7 +170,7 @@ def _build(cls: type, values: dict[str, Any], where: str) -> Any:
             raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known))}")
     try:
         return cls(**values)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: {error}") from error
 
 

@@ -24,7 +24,7 @@ def run(
         None, help="Ink or picture to ask with (repeat); else the bundle's samples."
     ),
     beam: int | None = typer.Option(None, min=1, max=64, help="Beam width; the bundle's if left out."),
-    threads: int | None = typer.Option(None, min=1, help="Threads of the encoder."),
+    threads: int | None = typer.Option(None, min=1, max=256, help="Threads of the encoder."),
     json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
     out: Path | None = typer.Option(None, help="Write the report to this JSON file."),
 ) -> None:

@@ -1,5 +1,6 @@
 """What all commands share: errors in one line, a progress bar, JSON on stdout."""
 
+import errno
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -29,7 +30,8 @@ EXTRAS = {
 class Group(TyperGroup):
     """A command group in which a ``HmerError`` ends the program: its message on stderr, exit code 1, no traceback.
 
-    So does a package that the base install lacks: the message names the extra that brings it.
+    So do errors of the file system (a full disk, a folder that may not be written) and of memory, and a package that
+    the base install lacks: the message names the extra that brings it.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -38,12 +40,32 @@ class Group(TyperGroup):
         except HmerError as error:
             fail(error)
             raise typer.Exit(1) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader of our output has seen enough; click ends quietly
+                raise
+            fail(_describe(error))
+            raise typer.Exit(1) from error
+        except MemoryError as error:
+            fail(f"not enough memory ({error}); give less input at once")
+            raise typer.Exit(1) from error
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
             if module not in EXTRAS:
                 raise
             fail(f"this needs {module}, which is not installed: pip install 'hmerctl[{EXTRAS[module]}]'")
             raise typer.Exit(1) from error
+
+
+def _describe(error: OSError) -> str:
+    """One line about an error of the file system: the file, what is wrong, the fix."""
+    where = f"{error.filename}: " if error.filename else ""
+    fixes = {
+        errno.ENOSPC: "make room or name another folder",
+        errno.EROFS: "name a folder that can be written",
+        errno.EACCES: "name a place you may use, or change its permissions",
+        errno.EPERM: "name a place you may use, or change its permissions",
+    }
+    return f"{where}{error.strerror or error}; {fixes.get(error.errno or 0, 'check the path')}"
 
 
 class DefaultRun(Group):

@@ -16,7 +16,7 @@ def recognize(
         None, "--grammar/--no-grammar", help="Allow only well-formed LaTeX; as the bundle says if left out."
     ),
     deadline: float | None = typer.Option(None, min=0, help="Seconds after which the reading of a file ends."),
-    threads: int | None = typer.Option(None, min=1, help="Threads of the encoder."),
+    threads: int | None = typer.Option(None, min=1, max=256, help="Threads of the encoder."),
     json: bool = typer.Option(False, "--json", help="Print all that is known as a JSON array."),
     picture: Path | None = typer.Option(
         None, help="Write a picture of one result (PNG): ink, boxes, LaTeX, attention."
@@ -30,6 +30,9 @@ def recognize(
 
     hmerctl recognize formula.inkml --picture reading.png
     """
+    import io
+
+    from hmerctl.runtime.files import write_bytes
     from hmerctl.runtime.recognizer import Recognizer
     from hmerctl.runtime.show import draw_result
 
@@ -50,7 +53,9 @@ def recognize(
         if not json:
             typer.echo(f"{file}\t{result.latex}\t{result.decision} ({result.reason})")
         if picture is not None:
-            draw_result(result).save(picture, format="PNG")
+            content = io.BytesIO()
+            draw_result(result).save(content, format="PNG")
+            write_bytes(picture, content.getvalue())
     if json:
         print_json(items)
     if failed:

@@ -24,7 +24,7 @@ def score(
     prediction: Path = typer.Argument(metavar="PRED", help="Predictions, in the same form; order does not matter."),
     versus: Path | None = typer.Option(None, help="A second output for REF, compared with PRED by paired tests."),
     confusions: int = typer.Option(10, min=0, help="How many of the most frequent token errors to list."),
-    seed: int = typer.Option(0, help="Seed of the bootstrap intervals."),
+    seed: int = typer.Option(0, min=0, help="Seed of the bootstrap intervals."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON, with all names."),
 ) -> None:
     """Score predictions: ExpRate by tokens and by trees, structure, BLEU, edit distance, confusions.

@@ -56,7 +56,18 @@ class OnnxEngine:
         digest = session.get_modelmeta().custom_metadata_map.get(VOCABULARY_METADATA)
         if digest != self.bundle.vocabulary.sha256:
             raise BundleError(f"{where} was made for another vocabulary (or names none); export the bundle anew")
+        lacking = self._named(component) - {tensor.name for tensor in session.get_inputs()}
+        if lacking:
+            raise EngineError(
+                f"{where} is no {component.role} of this bundle: it takes no {min(lacking)}; export the bundle anew"
+            )
         return session
+
+    def _named(self, component: Component) -> set[str]:
+        """Inputs that a graph of this role must have."""
+        if component.role == "encoder":
+            return {"raster", "size"}
+        return {"token", "position", *(spec.name for spec in self.bundle.manifest.decoder.state)}
 
     def _session(self, role: str, height: int, width: int) -> ort.InferenceSession:
         for component in self.bundle.components(role):

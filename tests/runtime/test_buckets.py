@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
+from hmerctl.runtime.errors import EngineError
 
 
 def test_known_sizes() -> None:
@@ -30,7 +31,7 @@ def test_nothing_smaller_fits(height: int, width: int) -> None:
 
 
 def test_too_large_is_an_error() -> None:
-    with pytest.raises(ValueError, match="257 x 10"):
+    with pytest.raises(EngineError, match="257 x 10"):
         smallest_bucket(257, 10)
 
 

@@ -188,3 +188,37 @@ def test_a_zip_with_a_link(tmp_path: Path) -> None:
         info.external_attr = 0o120777 << 16
         file.writestr(info, "/etc/passwd")
     refused(archive, "step.onnx is a link")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda m: m.update(buckets=[[0, 0]]), "bucket 0 x 0"),
+        (lambda m: m.update(buckets=[[-64, 128]]), "bucket -64 x 128"),
+        (lambda m: m.update(buckets=[[10**9, 10**9]]), "bucket 1000000000"),
+        (lambda m: m.update(buckets=[[65, 129]]), "bucket 65 x 129"),
+        (lambda m: m["decoder"].update(eos=9999), "pad, sos and eos"),
+        (lambda m: m["preprocessing"].update(margin=-5), "margin = -5"),
+        (lambda m: m["preprocessing"].update(margin=10**5), "margin = 100000"),
+        (lambda m: m["preprocessing"].update(symbol_extent=0), "symbol_extent = 0"),
+        (lambda m: m["preprocessing"].update(max_width=10**9), "max_width"),
+        (lambda m: m.update(calibration={"bias": 0, "weights": {"luck": 1}, "fitted_on": "x"}), "calibration"),
+        (lambda m: m.update(calibration={"bias": float("nan"), "weights": {}, "fitted_on": "x"}), "calibration"),
+    ],
+)
+def test_numbers_that_no_host_can_run(tiny: Path, change: Callable[[Any], object], word: str) -> None:
+    edit(tiny, change)
+    refused(tiny, word)
+
+
+def test_a_damaged_zip(shared_tiny: Path, tmp_path: Path) -> None:
+    archive = Path(shutil.make_archive(str(tmp_path / "tiny"), "zip", shared_tiny))
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:-30])
+    refused(archive, "no sound zip", "copy the bundle again")
+    with zipfile.ZipFile(tmp_path / "flate.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("manifest.json", "x" * 1000)
+    damaged = bytearray((tmp_path / "flate.zip").read_bytes())
+    damaged[30 + len("manifest.json")] = 0xFF  # a block type that deflate does not have
+    archive.write_bytes(damaged)
+    refused(archive, "cannot be unpacked", "copy the bundle again")

@@ -41,3 +41,10 @@ def test_a_malformed_line_is_named(tmp_path: Path, content: bytes, message: str)
 def test_missing_captions_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot read captions"):
         read_captions(tmp_path / "c.txt")
+
+
+def test_endless_labels_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "captions.txt"
+    file.write_text("a\tx\nb\t" + "{" * 10_001 + "\n")
+    with pytest.raises(DataError, match=r"captions.txt:2: the label has 10001 characters"):
+        read_captions(file)

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from synthetic import TINY
 
+from hmerctl.runtime.errors import HmerError
 from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.checkpoint import CheckpointError, CheckpointInfo, load_checkpoint, save_checkpoint
 from hmerctl.train.config import load_preset
@@ -97,3 +98,20 @@ def test_a_training_state_of_any_nesting_comes_back(tmp_path):
 def test_a_value_that_is_not_data_is_refused():
     with pytest.raises(TypeError, match="builtin_function_or_method"):
         flatten({"hook": print}, {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.update(decoding={"beams": "many"}),
+        lambda table: table.update(calibration={"bias": "x"}),
+        lambda table: table.update(vocabulary=5),
+        lambda table: table.update(preset=[]),
+        lambda table: table["preset"]["raster"].update(margin=-3),
+    ],
+)
+def test_a_description_with_values_of_the_wrong_kind(saved, change):
+    _, path = saved
+    edit(path, change)
+    with pytest.raises(HmerError, match=r"checkpoint\.json"):
+        load_checkpoint(path)

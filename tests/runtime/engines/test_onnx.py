@@ -120,3 +120,13 @@ def test_external_data_is_refused(tiny: Path) -> None:
     relist(tiny)
     with pytest.raises(EngineError, match=r"step\.onnx keeps weights in another file"):
         OnnxEngine(open_bundle(tiny))
+
+
+def test_graphs_that_do_not_take_what_the_manifest_says(tiny: Path) -> None:
+    file = tiny / "manifest.json"
+    manifest = json.loads(file.read_text())
+    for component in manifest["components"]:
+        component["role"] = {"encoder": "step", "step": "encoder"}[component["role"]]
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(EngineError, match=r"step.onnx is no encoder of this bundle: it takes no raster"):
+        OnnxEngine(open_bundle(tiny))
