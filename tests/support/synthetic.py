@@ -53,5 +53,6 @@ TINY = [
     "train.batch_pixels=60000",
     "train.validate_samples=8",
     "train.precision=fp32",
+    "train.composed=0.0",
 ]
 """Settings that make the edge preset small enough for a test."""
