@@ -55,7 +55,7 @@ actor FormulaRecognizer {
         let bucket = try smallestBucket(raster.height, raster.width)
         let encoder = try await model("encoder", bucket)
         let step = try await model("step", bucket)
-        let memory = try encoder.prediction(from: encoderInput(raster, bucket, encoder))
+        let memory = try run(encoder, encoderInput(raster, bucket, encoder))
         var inputs: [String: MLFeatureValue] = [:]
         for name in manifest.decoder.memory {
             inputs[name] = memory.featureValue(for: name)  // handed on as they are, never copied
@@ -74,7 +74,7 @@ actor FormulaRecognizer {
             try Task.checkCancellation()
             token[0] = NSNumber(value: last)
             position[0] = NSNumber(value: row)
-            let outputs = try step.prediction(from: MLDictionaryFeatureProvider(dictionary: inputs))
+            let outputs = try run(step, MLDictionaryFeatureProvider(dictionary: inputs))
             guard let found = outputs.featureValue(for: "log_probs")?.multiArrayValue else {
                 throw RecognizerError.missing("log_probs")
             }
@@ -98,6 +98,11 @@ actor FormulaRecognizer {
             }
         }
         return Reading(tokens: ids.map { vocabulary[$0 - 3] }, logProbabilities: logs, ended: false)
+    }
+
+    /// The synchronous prediction: an async function would get the asynchronous one, which needs iOS 17.
+    private func run(_ model: MLModel, _ inputs: MLFeatureProvider) throws -> MLFeatureProvider {
+        try model.prediction(from: inputs)
     }
 
     // MARK: - Models
