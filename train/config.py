@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -194,3 +195,27 @@ def to_json(value: Any) -> str:
     """Readable JSON of plain data or dataclasses."""
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(plain, indent=2, ensure_ascii=False)
+
+
+def to_toml(table: Mapping[str, Any], prefix: str = "") -> str:
+    """A TOML document of plain data, as ``load_preset`` reads it: numbers, texts, booleans, lists, tables."""
+    plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    lines = [f"[{prefix}]"] if prefix and plain else []
+    lines += [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    text = "\n".join(lines) + ("\n\n" if lines else "")
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            text += to_toml(value, f"{prefix}.{key}" if prefix else key)
+    return text
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    if isinstance(value, bool | str):
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    raise TypeError(f"not TOML: {value!r}")

@@ -31,11 +31,16 @@ def diagonality(contributions: Floats, shape: Shape, window: Shape) -> float:
     Args:
         window: rows and columns, odd; larger than twice the map means all of it.
     """
-    rows, columns = shape
-    sums, _ = _offset_sums(contributions, shape)
+    return within(by_offset(contributions, shape), window)
+
+
+def within(offsets: Floats, window: Shape) -> float:
+    """``diagonality`` from the table of ``by_offset``, which is all that it needs of the matrix."""
+    rows, columns = (offsets.shape[0] + 1) // 2, (offsets.shape[1] + 1) // 2
     high, wide = min(window[0] // 2, rows - 1), min(window[1] // 2, columns - 1)
-    inside = sums[rows - 1 - high : rows + high, columns - 1 - wide : columns + wide]
-    return float(inside.sum() / (rows * columns))
+    pairs = np.outer(rows - np.abs(np.arange(-high, high + 1)), columns - np.abs(np.arange(-wide, wide + 1)))
+    inside = offsets[rows - 1 - high : rows + high, columns - 1 - wide : columns + wide]
+    return float((inside * pairs).sum() / (rows * columns))
 
 
 def contribution_lost(contributions: Floats, shape: Shape, window: Shape) -> float:
@@ -54,7 +59,8 @@ def diagonality_curve(contributions: Floats, shape: Shape) -> Floats:
     reach = [
         (round(k * (rows - 1) / max(steps, 1)), round(k * (columns - 1) / max(steps, 1))) for k in range(steps + 1)
     ]
-    return np.array([diagonality(contributions, shape, (2 * y + 1, 2 * x + 1)) for y, x in reach])
+    offsets = by_offset(contributions, shape)
+    return np.array([within(offsets, (2 * y + 1, 2 * x + 1)) for y, x in reach])
 
 
 def cumulative_diagonality(contributions: Floats, shape: Shape) -> float:

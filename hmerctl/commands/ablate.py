@@ -48,7 +48,7 @@ def ablate(
     from hmerctl.export.cost import measure
     from hmerctl.runtime.files import write_text
     from hmerctl.train.analysis.ablation import Task, run_grid
-    from hmerctl.train.analysis.table import HEADERS, markdown, rows
+    from hmerctl.train.analysis.table import HEADERS, PARTS, markdown, rows
     from hmerctl.train.config import to_json
 
     task = Task(tuple(data), valid, out, max_steps, seconds(max_time) if max_time else None, limit)
@@ -68,7 +68,9 @@ def ablate(
     if json_:
         print_json([{key: value for key, value in r.items() if key != "right"} for r in results])
     else:
-        print_table(HEADERS, rows(results))
+        table = rows(results)
+        for title, columns in PARTS.items():
+            print_table([HEADERS[i] for i in columns], ([row[i] for i in columns] for row in table), title)
         console().print(f"written: {out / 'table.md'}, {out / 'table.json'}")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from hmerctl.commands.common import Group, console, print_json, print_table
+from hmerctl.commands.common import Group, console, print_json, print_table, progress
 from hmerctl.runtime.errors import ConfigError
 
 analyze = typer.Typer(
@@ -68,6 +68,54 @@ def curves(
         rows.append((f"last {title}", *(_at(end) for end in ends)))
     print_table(["value (step)", *(run.name for run in read)], rows)
     console().print(f"drawn: {out}")
+
+
+@analyze.command()
+def locality(
+    checkpoint: Path = typer.Argument(help="Checkpoint folder of a model with self-attention over the whole map."),
+    data: Path = typer.Option(..., help="Dataset folder to draw expressions from."),
+    out: Path = typer.Option(..., help="Folder for the table, pictures, JSON and the preset local.toml."),
+    samples: int = typer.Option(400, min=1, help="Expressions to look at."),
+    threshold: float = typer.Option(0.015, min=0, help="Mean contribution above which a diagonal matters."),
+    most_lost: float = typer.Option(0.25, min=0, max=1, help="Layers that would lose more keep the whole map."),
+    most_cells: int = typer.Option(1500, min=1, help="Larger maps are left out (memory grows with the square)."),
+    json_: bool = typer.Option(False, "--json", help="Print the analysis as JSON."),
+) -> None:
+    """Measure how local the self-attention of each layer is, and choose a window for it.
+
+    Contributions of cells to cells, diagonality and its area (CCD), window by Algorithm 1 of Alastruey et al. 2022 on
+    both axes, contribution lost (CL). OUT/local.toml is the checkpoint's preset with the windows, to go on with:
+
+    hmerctl train --preset OUT/local.toml --init CHECKPOINT --data DIR --valid DIR --out RUN --max-steps 1000
+    """
+    from hmerctl.runtime.files import write_bytes, write_text
+    from hmerctl.train.analysis import windows_report as report
+    from hmerctl.train.analysis.windows import analyse, local_preset
+    from hmerctl.train.checkpoint import load_checkpoint
+    from hmerctl.train.config import to_json, to_toml
+    from hmerctl.train.dataset import ExpressionDataset
+
+    model, info = load_checkpoint(checkpoint)
+    dataset = ExpressionDataset(data)
+    steps = analyse(model, info, dataset, samples, threshold, most_lost, most_cells)
+    *_, found = progress(steps, "maps", min(samples, len(dataset)))
+    description = {"checkpoint": str(checkpoint), "data": str(data), **found.to_dict()}
+    preset = local_preset(info.preset, found.windows).to_dict()
+    if preset["train"]["augment"] is None:
+        preset["train"]["augment"] = False
+    write_text(out / "locality.json", to_json(description) + "\n")
+    write_text(out / "locality.md", report.markdown(f"Locality of {info.name} on {data.name}", found))
+    write_bytes(out / "diagonality.png", report.draw_curves(found))
+    write_bytes(out / "contributions.png", report.draw_contributions(found))
+    head = f"# Windows found by 'hmerctl analyze locality' on {info.name}; fine-tune from it with --init.\n\n"
+    write_text(out / "local.toml", head + to_toml(preset))
+    if json_:
+        print_json(description)
+        return
+    print_table(report.HEADERS, report.rows(found))
+    for note in report.notes(found):
+        typer.echo(f"- {note}")
+    console().print(f"written: locality.md, locality.json, diagonality.png, contributions.png, local.toml in {out}")
 
 
 def _at(point: tuple[int, float] | None) -> str:

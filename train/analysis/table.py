@@ -24,7 +24,12 @@ COLUMNS: tuple[tuple[str, Callable[[Result], float], str], ...] = (
 )
 """Title, value of one result, format."""
 
-HEADERS = ["run", *(title for title, _, _ in COLUMNS), "points over the first (p)"]
+VERSUS = "points over first (p)"
+
+HEADERS = ["run", *(title for title, _, _ in COLUMNS), VERSUS]
+
+PARTS = {"accuracy": [0, 1, 2, 3, 4, 5, 13], "cost": [0, 6, 7, 8, 9, 10, 11, 12]}
+"""Columns of the two tables that fit a terminal."""
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from hmerctl.runtime.errors import ConfigError
 from hmerctl.train.analysis import ablation
 from hmerctl.train.analysis.ablation import Task, run_grid
 from hmerctl.train.analysis.grid import Grid, read_grid
-from hmerctl.train.analysis.table import HEADERS, markdown, rows
+from hmerctl.train.analysis.table import HEADERS, PARTS, markdown, rows
 from hmerctl.train.models.recognizer import Recognizer
 
 
@@ -101,9 +101,10 @@ def test_the_table_compares_with_the_first_run() -> None:
         "step ms": "0.50",
         "steps": "10",
         "minutes": "1.5",
-        "points over the first (p)": "-",
+        "points over first (p)": "-",
     }
     assert second[-1] == "+80.0 (0.0078)"
+    assert sorted({column for part in PARTS.values() for column in part}) == list(range(len(HEADERS)))
     text = markdown("Title", ["a note"], ten)
     assert text.startswith("# Title\n\n- a note\n\n| run | ExpRate % |") and text.count("\n|") == 4
 
