@@ -49,6 +49,7 @@ def test_every_package_is_in_it(site: Path) -> None:
     ("source", "installed"),
     [
         ("train/presets/*.toml", "hmerctl/train/presets"),
+        ("train/grids/*.toml", "hmerctl/train/grids"),
         ("runtime/samples/*.json", "hmerctl/runtime/samples"),
         ("targets/coreml/kit/*", "hmerctl/targets/coreml/kit"),
     ],
