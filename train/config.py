@@ -102,6 +102,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.precision not in ("auto", "bf16", "fp32"):
             raise ConfigError(f"train.precision = {self.precision!r}: choose auto, bf16 or fp32")
+        for name in ("batch_pixels", "max_batch", "log_every", "validate_every", "validate_samples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} = {getattr(self, name)}: must be at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"train.seed = {self.seed}: must not be negative")
         if not 0 <= self.composed <= 0.95:
             raise ConfigError(f"train.composed = {self.composed}: a share of each epoch, from 0 to 0.95")
         if self.composed_epochs < 1:
@@ -151,11 +156,17 @@ def load_preset(name: str, settings: list[str] | None = None) -> Preset:
 def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
     """Build a preset from plain data (a parsed TOML file, or what a checkpoint holds)."""
     table = dict(table)
+    for key in ("model", "train", "raster"):
+        if not isinstance(table.get(key, {}), dict):
+            raise ConfigError(f"{where}: {key} = {table[key]!r} is a value, not a table")
     train = dict(table.pop("train", {}))
     ranges = train.pop("augment", {})
     augment = _build(AugmentConfig, ranges, f"{where} [train.augment]") if isinstance(ranges, dict) else None
     if "betas" in train:
-        train["betas"] = tuple(train["betas"])
+        betas = train["betas"]
+        if not isinstance(betas, list | tuple) or len(betas) != 2:
+            raise ConfigError(f"{where} [train]: betas = {betas!r}; expected two numbers, as in [0.9, 0.98]")
+        train["betas"] = tuple(betas)
     parts = {
         "model": _build(ModelConfig, table.pop("model", {}), f"{where} [model]"),
         "train": _build(TrainConfig, {**train, "augment": augment}, f"{where} [train]"),
@@ -169,6 +180,11 @@ def _build(cls: type, values: dict[str, Any], where: str) -> Any:
     for key in values:
         if key not in known:
             raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known))}")
+    for field_ in dataclasses.fields(cls):
+        value, default = values.get(field_.name, field_.default), field_.default
+        kinds = {bool: bool, int: int, float: (int, float), str: str}.get(type(default))
+        if kinds and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
+            raise ConfigError(f"{where}: {field_.name} = {value!r}; expected a value such as {default!r}")
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:

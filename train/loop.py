@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from hmerctl.runtime.errors import ConfigError
-from hmerctl.runtime.files import write_text
+from hmerctl.runtime.files import recover_folder, write_text
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 from hmerctl.train.config import Preset, preset_from_dict, to_json
@@ -143,8 +143,12 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
         ConfigError: the run folder is in use, or there is nothing to resume.
     """
     state = options.out / STATE
-    if options.resume and not state.is_dir():
+    for name in (STATE, BEST, LAST):
+        recover_folder(options.out / name)
+    if options.resume and not (options.out / RUN_FILE).is_file():
         raise ConfigError(f"{options.out}: nothing to resume here; start without --resume")
+    # A run that was killed before its first state was saved begins anew.
+    goes_on = options.resume and state.is_dir()
     if not options.resume and state.exists():
         raise ConfigError(f"{options.out}: holds a run already; give --resume, or another --out")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -171,7 +175,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
 
     budget = Budget(options, save)
     module = TrainingModule(preset, vocabulary, budget.progress)
-    if options.init is not None and not options.resume:
+    if options.init is not None and not goes_on:
         source, _ = load_checkpoint(options.init)
         module.load_weights(source.state_dict())
     # Loggers do not append: every resumed part of the run has its own files.
@@ -191,14 +195,14 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
         gradient_clip_val=preset.train.clip,
         logger=[CSVLogger(options.out, "logs", part), TensorBoardLogger(options.out, "tensorboard", part)],
         log_every_n_steps=preset.train.log_every,
-        callbacks=[budget, RichProgressBar(refresh_rate=20)],
+        callbacks=[budget, RichProgressBar(refresh_rate=20, console_kwargs={"stderr": True})],
         plugins=[TensorFilesIO()],
         enable_checkpointing=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, data, ckpt_path=state if options.resume else None)
+    trainer.fit(module, data, ckpt_path=state if goes_on else None)
     trainer.save_checkpoint(state)
     trainer.validate(module, data, verbose=False)
     save(LAST)

@@ -35,9 +35,10 @@ def run(
 
     from hmerctl.runtime.bench import QUICK, Plan, measure
     from hmerctl.runtime.bench_report import facts
-    from hmerctl.runtime.files import write_text
+    from hmerctl.runtime.files import check_writable, write_text
     from hmerctl.runtime.shipped import shipped_bundle
 
+    check_writable(out)
     plan = replace(QUICK if quick else Plan(), sustained_seconds=sustained or 0.0)
     with Progress(console=console(), transient=True) as bar:
         task = bar.add_task("load", total=1.0)

@@ -40,11 +40,12 @@ def evaluate(
 
     from hmerctl.commands.score import print_scores
     from hmerctl.runtime.decode import DecodeOptions
-    from hmerctl.runtime.files import write_text
+    from hmerctl.runtime.files import check_writable, write_text
     from hmerctl.runtime.grammar import GrammarConstraint
     from hmerctl.train.dataset import ExpressionDataset
     from hmerctl.train.evaluate import read_dataset, score_readings
 
+    check_writable(predictions, readings)
     engine, vocabulary, spec, buckets, name = open_engine(model)
     dataset = ExpressionDataset(data)
     chosen = list(range(len(dataset)))

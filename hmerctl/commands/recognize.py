@@ -32,12 +32,13 @@ def recognize(
     """
     import io
 
-    from hmerctl.runtime.files import write_bytes
+    from hmerctl.runtime.files import check_writable, write_bytes
     from hmerctl.runtime.recognizer import Recognizer
     from hmerctl.runtime.show import draw_result
 
     if picture is not None and len(files) != 1:
         raise ConfigError(f"--picture {picture} shows one result; give one file")
+    check_writable(picture)
     recognizer = Recognizer(bundle, beams=beam, grammar=grammar, threads=threads)
     failed = False
     items: list[dict[str, object]] = []

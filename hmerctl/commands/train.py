@@ -13,13 +13,16 @@ def seconds(text: str) -> float:
     """A duration such as ``90s``, ``45m``, ``3h`` or ``1h30m`` in seconds.
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: anything else, or nothing of it.
     """
     match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
     if not match or not any(match.groups()):
         raise ConfigError(f"--max-time {text!r}: write hours, minutes and seconds as in 3h, 45m or 1h30m")
     hours, minutes, rest = (float(part or 0) for part in match.groups())
-    return hours * 3600 + minutes * 60 + rest
+    total = hours * 3600 + minutes * 60 + rest
+    if not total:
+        raise ConfigError(f"--max-time {text!r}: no time at all; give a longer budget")
+    return total
 
 
 def train(

@@ -49,6 +49,14 @@ def test_recognize_draws_one_picture(shared_tiny: Path, ink: Path, tmp_path: Pat
     assert result.exit_code == 1 and "give one file" in result.stderr
 
 
+def test_a_picture_that_cannot_be_written_is_refused_before_any_reading(
+    shared_tiny: Path, ink: Path, tmp_path: Path
+) -> None:
+    result = hmerctl("recognize", ink, "--bundle", shared_tiny, "--picture", tmp_path)
+    assert result.exit_code == 1 and result.stdout == ""
+    assert str(tmp_path) in result.stderr and len(result.stderr.splitlines()) == 1
+
+
 def test_without_a_shipped_bundle_the_error_says_so(
     ink: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

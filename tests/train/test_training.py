@@ -89,6 +89,18 @@ def test_a_run_folder_is_not_overwritten(data, tmp_path):
         read_run(tmp_path / "other")
 
 
+def test_a_run_killed_before_its_first_state_begins_anew(data, tmp_path):
+    preset = load_preset("edge", TINY)
+    fit(preset, options(data, tmp_path / "run", 1))
+    (tmp_path / "run/state").rename(tmp_path / "elsewhere")
+    chosen, again = read_run(tmp_path / "run")
+    assert fit(chosen, again)["steps"] == 1
+    # Killed while the state was being replaced: the old one is found.
+    (tmp_path / "run/state").rename(tmp_path / "run/.state.0123abcd.old")
+    assert fit(chosen, RunOptions(**{**again.__dict__, "max_steps": 2}))["steps"] == 2
+    assert not list((tmp_path / "run").glob(".*"))
+
+
 @pytest.mark.parametrize(
     ("progress", "step", "expected"),
     [(0.0, 0, 0.1), (0.0, 9, 1.0), (0.5, 100, 1.0), (0.75, 100, 0.5), (1.0, 100, 0.0)],
