@@ -124,13 +124,13 @@ def page(read: Trace, title: str) -> str:
     """One HTML page without any other file: the picture, its steps to click through, and the strip."""
     peaks = read.attention.max((1, 2), keepdims=True)
     # Exactly what is drawn: 8 bits of opacity for each cell, relative to the step's peak.
-    levels = np.uint8(np.rint(255 * read.attention / np.maximum(peaks, 1e-9)))
+    levels: list[list[list[int]]] = np.uint8(np.rint(255 * read.attention / np.maximum(peaks, 1e-9))).tolist()
     data = {
         "stride": read.stride,
         "steps": [
             {"token": token, "probability": round(probability, 4), "peak": round(float(peak), 4), "cells": cells}
             for token, probability, peak, cells in zip(
-                read.tokens, read.probabilities, peaks.ravel(), levels.tolist(), strict=True
+                read.tokens, read.probabilities, peaks.ravel(), levels, strict=True
             )
         ],
     }
