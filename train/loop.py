@@ -18,7 +18,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.files import recover_folder, write_text
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
-from hmerctl.train.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
+from hmerctl.train.checkpoint import CheckpointInfo, load_checkpoint, read_info, save_checkpoint
 from hmerctl.train.config import Preset, preset_from_dict, to_json
 from hmerctl.train.module import TrainingModule
 from hmerctl.train.run_data import RunData
@@ -168,11 +168,13 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
                 "seconds": round(budget.seconds, 1),
                 "best_valid_exprate": round(budget.best, 2),
                 "data": [path.name for path in options.data],
-                "init": options.init.name if options.init else None,
+                "init": earlier,
             }
             weights = module.averaged.state_dict()
             save_checkpoint(options.out / name, weights, CheckpointInfo(preset, vocabulary, done))
 
+    # Where the weights come from is part of what they cost.
+    earlier = read_info(options.init).training if options.init else None
     budget = Budget(options, save)
     module = TrainingModule(preset, vocabulary, budget.progress)
     if options.init is not None and not goes_on:
