@@ -111,14 +111,16 @@ def rates(reports: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def training(done: dict[str, Any]) -> list[tuple[str, object]]:
-    """What the checkpoint says of its training."""
+    """What the checkpoint says of its training, the runs it started from last."""
     rows: list[tuple[str, object]] = [
         ("steps", f"{done['steps']:,}"),
         ("samples", f"{done['samples']:,}"),
         ("time", f"{done['seconds'] / 3600:.1f} h"),
         ("data", ", ".join(done["data"])),
     ]
-    return [*rows, ("started from", done["init"])] if done.get("init") else rows
+    if done.get("init"):
+        rows += [(f"before: {name}", value) for name, value in training(done["init"])]
+    return rows
 
 
 def figures(reports: dict[str, Any], done: dict[str, Any], latency: list[tuple[str, str]]) -> Iterable[str]:

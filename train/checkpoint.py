@@ -71,6 +71,7 @@ def save_checkpoint(path: Path, weights: dict[str, Tensor], info: CheckpointInfo
         if half:
             stored = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in stored.items()}
         save_file(stored, folder / WEIGHTS)
+        (folder / WEIGHTS).chmod(0o644)  # written as private by the library
         (folder / DESCRIPTION).write_text(_describe(info))
 
 
