@@ -26,6 +26,9 @@ EXTRAS = {
 }
 """Modules that the base install lacks, and the extra that brings them."""
 
+EXPORTING = {"export", "verify", "doctor", "eval", "ablate"}
+"""Commands that come to need a module of the extra ``export`` too: better asked for at once."""
+
 
 class Group(TyperGroup):
     """A command group in which a ``HmerError`` ends the program: its message on stderr, exit code 1, no traceback.
@@ -52,7 +55,8 @@ class Group(TyperGroup):
             module = (error.name or "").partition(".")[0]
             if module not in EXTRAS:
                 raise
-            fail(f"this needs {module}, which is not installed: pip install 'hmerctl[{EXTRAS[module]}]'")
+            extra = "export" if ctx.invoked_subcommand in EXPORTING else EXTRAS[module]
+            fail(f"this needs {module}, which is not installed: pip install 'hmerctl[{extra}]'")
             raise typer.Exit(1) from error
 
 

@@ -50,12 +50,21 @@ def test_errors_are_one_line_and_exit_code_1() -> None:
 
 
 def test_a_package_of_an_extra_is_asked_for_by_the_name_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "coremltools", None)
+    for module in ("coremltools", "torch"):
+        monkeypatch.setitem(sys.modules, module, None)
     failing = typer.Typer(cls=Group, pretty_exceptions_enable=False)
 
     @failing.command()
     def convert() -> None:
         import coremltools  # noqa: F401
+
+    @failing.command()
+    def teach() -> None:
+        import torch  # noqa: F401
+
+    @failing.command()
+    def verify() -> None:
+        import torch  # noqa: F401
 
     @failing.command()
     def other() -> None:
@@ -64,6 +73,8 @@ def test_a_package_of_an_extra_is_asked_for_by_the_name_of_the_extra(monkeypatch
     result = CliRunner().invoke(failing, ["convert"])
     assert result.exit_code == 1
     assert result.output == "hmerctl: this needs coremltools, which is not installed: pip install 'hmerctl[export]'\n"
+    assert "hmerctl[train]" in CliRunner().invoke(failing, ["teach"]).output
+    assert "hmerctl[export]" in CliRunner().invoke(failing, ["verify"]).output  # needs onnx in its next line
     assert isinstance(CliRunner().invoke(failing, ["other"]).exception, ModuleNotFoundError)
 
 
