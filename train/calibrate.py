@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from hmerctl.runtime.errors import DataError
-from hmerctl.runtime.manifest import Calibration, DecodingDefaults
+from hmerctl.runtime.manifest import Calibration, DecodingDefaults, Feature
 from hmerctl.train.checkpoint import CheckpointInfo
 from hmerctl.train.evaluate import Reading, is_right
 from hmerctl.train.metrics.selective import (
@@ -17,7 +17,7 @@ from hmerctl.train.metrics.selective import (
     threshold_for_risk,
 )
 
-FEATURES = ("log_prob", "mean_log_prob", "min_log_prob", "length")
+FEATURES: tuple[Feature, ...] = get_args(Feature)
 FOLDS = 5
 
 

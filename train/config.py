@@ -175,6 +175,10 @@ def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
     return _build(Preset, {**table, **parts}, where)
 
 
+_KINDS: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
+"""Types that a value may have, by the type of its default."""
+
+
 def _build(cls: type, values: dict[str, Any], where: str) -> Any:
     known = {f.name for f in dataclasses.fields(cls)}
     for key in values:
@@ -182,7 +186,7 @@ def _build(cls: type, values: dict[str, Any], where: str) -> Any:
             raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known))}")
     for field_ in dataclasses.fields(cls):
         value, default = values.get(field_.name, field_.default), field_.default
-        kinds = {bool: bool, int: int, float: (int, float), str: str}.get(type(default))
+        kinds = _KINDS.get(type(default), ())
         if kinds and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
             raise ConfigError(f"{where}: {field_.name} = {value!r}; expected a value such as {default!r}")
     try:

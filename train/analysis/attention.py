@@ -124,7 +124,7 @@ def page(read: Trace, title: str) -> str:
     """One HTML page without any other file: the picture, its steps to click through, and the strip."""
     peaks = read.attention.max((1, 2), keepdims=True)
     # Exactly what is drawn: 8 bits of opacity for each cell, relative to the step's peak.
-    levels: list[list[list[int]]] = np.uint8(np.rint(255 * read.attention / np.maximum(peaks, 1e-9))).tolist()
+    levels = np.rint(255 * read.attention / np.maximum(peaks, 1e-9)).astype(np.uint8).tolist()
     data = {
         "stride": read.stride,
         "steps": [
