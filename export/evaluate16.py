@@ -23,12 +23,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hmerctl.export.evaluate_ops import ARITHMETIC, MOVEMENT, Array, tensor
+from hmerctl.export.precision import FLOAT16_MAX
 from hmerctl.runtime.errors import HmerError
 
 BLOCK = 16
 """Terms that one tensor-core instruction adds before the sum is stored (the K of an m16n8k16 MMA)."""
 
-FLOAT16_MAX = 65504.0
 FLOAT16_LIMIT = 65520.0
 """From here on the nearest float16 is infinity."""
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from hmerctl.export.evaluate16 import FLOAT16_MAX, Evaluator, Overflow
+from hmerctl.export.evaluate16 import Evaluator, Overflow
+from hmerctl.export.precision import FLOAT16_MAX
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engines.onnx import OnnxEngine
 from hmerctl.runtime.manifest import Component

@@ -21,6 +21,9 @@ from hmerctl.runtime.state import StateSpec
 
 HALF, SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
 
+FLOAT16_MAX = 65504.0
+"""The largest float16."""
+
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators worth float16: they hold the weights and the arithmetic."""
 
@@ -226,7 +229,7 @@ def _half_weight(name: str, weight: TensorProto) -> TensorProto:
     with np.errstate(over="ignore"):
         half = values.astype(np.float16)
     if not np.isfinite(half).all():
-        raise PrecisionError(f"weight {name!r} reaches {np.abs(values).max():.3g}, float16 ends at 65504")
+        raise PrecisionError(f"weight {name!r} reaches {np.abs(values).max():.3g}, float16 ends at {FLOAT16_MAX:.0f}")
     return numpy_helper.from_array(half, f"{name}_half")
 
 

@@ -86,6 +86,12 @@ class Plan:
     refusal: str | None = None
 
 
+ONE_GRAPH_A_ROLE = tuple(
+    PlannedComponent(name=role, role=role, format="onnx", file=f"{role}.onnx") for role in ("encoder", "step")
+)
+"""The components of a target whose ONNX graphs serve every bucket and beam width."""
+
+
 def one_bucket_only(source: Source) -> str | None:
     """The refusal of a target whose one encoder graph serves every bucket, if the model's cannot; else None."""
     reason = source.model.context.fixed_size
@@ -176,6 +182,19 @@ def find(name: str) -> Target:
             raise TargetError(f"target {name}: {entry.value} is not a hmerctl.targets.base.Target")
         return target
     raise TargetError(f"unknown target {name!r}; installed are {', '.join(names())}")
+
+
+def installed(distribution: str) -> str | None:
+    """Version of a Python distribution, None where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def package(name: str, needed_for: str, how: str) -> Requirement:
+    """A requirement that is a Python distribution."""
+    return Requirement(name, needed_for, installed(name), how)
 
 
 def require(requirements: Sequence[Requirement], purpose: str) -> None:

@@ -1,6 +1,5 @@
 """Target ``onnx``: two dynamic ONNX graphs in fp32, for onnxruntime on any CPU and as the base of other targets."""
 
-import importlib.metadata
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from hmerctl.export.source import Source
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.manifest import Component
-from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target, one_bucket_only
+from hmerctl.targets.base import ONE_GRAPH_A_ROLE, Plan, Requirement, Target, one_bucket_only, package
 
 
 class Onnx(Target):
@@ -39,10 +38,7 @@ class Onnx(Target):
         return Plan(
             target=self.name,
             precision=precision,
-            components=tuple(
-                PlannedComponent(name=role, role=role, format="onnx", file=f"{role}.onnx")
-                for role in ("encoder", "step")
-            ),
+            components=ONE_GRAPH_A_ROLE,
             opset=OPSET,
             minimum_runtime={"onnxruntime": "1.18"},
             notes=("one encoder graph for every bucket and batch, one step graph for every bucket and beam width",),
@@ -71,12 +67,3 @@ class Onnx(Target):
         from hmerctl.runtime.engines.onnx import OnnxEngine
 
         return OnnxEngine(bundle)
-
-
-def package(name: str, needed_for: str, how: str) -> Requirement:
-    """A requirement that is a Python distribution."""
-    try:
-        found: str | None = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        found = None
-    return Requirement(name, needed_for, found, how)

@@ -7,8 +7,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from hmerctl.export.metadata import graph_metadata
+from hmerctl.export.parity.description import expected_metadata, metadata_fault, ports_fault
 from hmerctl.export.parity.report import Finding, holds
+from hmerctl.export.precision import FLOAT16_MAX
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.manifest import Component, TensorSpec
 
@@ -28,22 +29,13 @@ PORTABLE = frozenset(
 )
 """Operators of opset 17 that onnxruntime (CPU, web, mobile) and TensorRT 10.3 both run in these graphs' forms."""
 
-FP16_LARGEST = 65504.0
-"""No constant may exceed it, and none may be infinite: a reduced-precision target would make it NaN."""
-
 
 def check_onnx_bundle(bundle: Bundle, allowed: frozenset[str]) -> list[Finding]:
     """All checks on all components of a bundle whose components are ONNX files."""
     findings: list[Finding] = []
     for component in bundle.manifest.components:
         model = onnx.load(bundle.file(component.file), load_external_data=False)
-        expected = graph_metadata(
-            component.role,
-            bundle.manifest.model.name,
-            bundle.manifest.decoder,
-            bundle.vocabulary,
-            bundle.manifest.preprocessing,
-        )
+        expected = expected_metadata(bundle, component)
         findings += check_onnx(component, model, allowed, bundle.manifest.target.opset, expected)
     return findings
 
@@ -59,18 +51,19 @@ def check_onnx(
         opset: of the default domain.
         metadata: entries that the graph's metadata must have.
     """
-    graph = model.graph
+    inputs, outputs = ([describe(value) for value in ports] for ports in (model.graph.input, model.graph.output))
+    metadata_found = {entry.key: entry.value for entry in model.metadata_props}
     checks = [
         ("operators", _operators(model, allowed)),
         ("no control flow, chance or computed position tables", _forbidden(model)),
         ("valid ONNX", _invalid(model)),
         ("opset", _opset(model, opset)),
-        ("inputs as in the manifest", _ports(graph.input, component.inputs)),
-        ("outputs as in the manifest", _ports(graph.output, component.outputs)),
-        ("int32 ids", _wide_ids(model)),
+        ("inputs as in the manifest", ports_fault(inputs, component.inputs)),
+        ("outputs as in the manifest", ports_fault(outputs, component.outputs)),
+        ("int32 ids", _wide_ids([*inputs, *outputs])),
         ("batch norms folded", _unfolded(model)),
         ("constants finite and within fp16", _large_constants(model)),
-        ("metadata as in the manifest", _metadata(model, metadata)),
+        ("metadata as in the manifest", metadata_fault(metadata_found, metadata)),
         ("no external data", _external(model)),
     ]
     return [holds("L0", f"{component.name}: {check}", not fault, fault) for check, fault in checks]
@@ -111,17 +104,6 @@ def _opset(model: onnx.ModelProto, opset: int | None) -> str:
     return "" if versions.get("") == opset else f"{versions.get('')}, the manifest says {opset}"
 
 
-def _ports(values: "onnx.graph_ValueInfoProto", specs: tuple[TensorSpec, ...]) -> str:  # type: ignore[name-defined]
-    found = [describe(value) for value in values]
-    if [spec.name for spec in specs] != [spec.name for spec in found]:
-        return f"names are {', '.join(spec.name for spec in found)}"
-    return "; ".join(
-        f"{here.name} is {here.dtype} {list(here.shape)}, the manifest says {spec.dtype} {list(spec.shape)}"
-        for here, spec in zip(found, specs, strict=True)
-        if (here.dtype, here.shape) != (spec.dtype, spec.shape)
-    )
-
-
 def describe(value: onnx.ValueInfoProto) -> TensorSpec:
     """An input or output as a manifest describes it."""
     tensor = value.type.tensor_type
@@ -130,8 +112,7 @@ def describe(value: onnx.ValueInfoProto) -> TensorSpec:
     return TensorSpec.model_construct(name=value.name, dtype=dtype, shape=shape)
 
 
-def _wide_ids(model: onnx.ModelProto) -> str:
-    ports = [describe(value) for value in (*model.graph.input, *model.graph.output)]
+def _wide_ids(ports: list[TensorSpec]) -> str:
     wide = [f"{spec.name} is {spec.dtype}" for spec in ports if spec.dtype in ("int64", "float64", "double")]
     ids = [spec for spec in ports if spec.name in ("token", "position", "size")]
     return ", ".join(wide + [f"{spec.name} is {spec.dtype}" for spec in ids if spec.dtype != "int32"])
@@ -147,18 +128,13 @@ def _unfolded(model: onnx.ModelProto) -> str:
 
 
 def _large_constants(model: onnx.ModelProto) -> str:
+    """A constant beyond float16, or infinite, would become NaN in a target of lower precision."""
     faults = []
     for tensor in model.graph.initializer:
         values = numpy_helper.to_array(tensor)
-        if values.dtype.kind == "f" and values.size and not bool(np.all(np.abs(values) <= FP16_LARGEST)):
+        if values.dtype.kind == "f" and values.size and not bool(np.all(np.abs(values) <= FLOAT16_MAX)):
             faults.append(f"{tensor.name} reaches {np.abs(values).max()}")
     return ", ".join(faults)
-
-
-def _metadata(model: onnx.ModelProto, expected: dict[str, str]) -> str:
-    found = {entry.key: entry.value for entry in model.metadata_props}
-    wrong = [key for key, value in expected.items() if found.get(key) != value]
-    return ", ".join(f"{key} is {found.get(key, 'missing')!r}, should be {expected[key]!r}" for key in wrong)
 
 
 def _external(model: onnx.ModelProto) -> str:

@@ -3,10 +3,9 @@
 import math
 from collections import Counter
 
-import numpy as np
-
-from hmerctl.export.metadata import graph_metadata
+from hmerctl.export.parity.description import expected_metadata, metadata_fault, ports_fault
 from hmerctl.export.parity.report import Finding, holds, not_run
+from hmerctl.export.precision import FLOAT16_MAX
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.manifest import Component, TensorSpec
 from hmerctl.targets.coreml.engine import on_a_mac
@@ -17,8 +16,6 @@ from hmerctl.targets.coreml.tools import CoreMlError
 
 HIGHEST_RANK = 5
 """Of any tensor in an ML program."""
-
-HALF_LARGEST = 65504.0
 
 
 def check_bundle(bundle: Bundle) -> list[Finding]:
@@ -58,11 +55,11 @@ def check_function(bundle: Bundle, component: Component, package: MilPackage, fu
     checks = [
         ("operations", _operations(function)),
         (f"rank at most {HIGHEST_RANK}", _ranks(function)),
-        ("inputs as in the manifest", _ports(function.inputs, component.inputs)),
-        ("outputs as in the manifest", _ports(function.outputs, component.outputs)),
+        ("inputs as in the manifest", ports_fault(_specs(function.inputs), component.inputs)),
+        ("outputs as in the manifest", ports_fault(_specs(function.outputs), component.outputs)),
         ("constants finite and within float16", _constants(function)),
         ("oldest system as in the manifest", _system(package, bundle.manifest.target.minimum_runtime)),
-        ("metadata as in the manifest", _metadata(package, component, bundle)),
+        ("metadata as in the manifest", metadata_fault(package.metadata, expected_metadata(bundle, component))),
     ]
     return [holds("L0", f"{component.name}: {check}", not fault, fault) for check, fault in checks]
 
@@ -82,19 +79,13 @@ def _ranks(function: MilFunction) -> str:
     return ", ".join(high[:3])
 
 
-def _ports(found: dict[str, TensorType], specs: tuple[TensorSpec, ...]) -> str:
-    if list(found) != [spec.name for spec in specs]:
-        return f"names are {', '.join(found)}"
-    return "; ".join(
-        f"{spec.name} is {found[spec.name].dtype} {list(found[spec.name].shape)}, "
-        f"the manifest says {spec.dtype} {list(spec.shape)}"
-        for spec in specs
-        if found[spec.name] != TensorType(tuple(int(n) for n in spec.shape), np.dtype(spec.dtype))
-    )
+def _specs(tensors: dict[str, TensorType]) -> list[TensorSpec]:
+    """Inputs or outputs as a manifest describes them."""
+    return [TensorSpec.model_construct(name=n, dtype=t.dtype.name, shape=t.shape) for n, t in tensors.items()]
 
 
 def _constants(function: MilFunction) -> str:
-    faults = [f"{name} reaches {value}" for name, value in function.largest.items() if not value <= HALF_LARGEST]
+    faults = [f"{name} reaches {value}" for name, value in function.largest.items() if not value <= FLOAT16_MAX]
     return ", ".join(faults[:3])
 
 
@@ -102,12 +93,3 @@ def _system(package: MilPackage, minimum: dict[str, str]) -> str:
     needs = MINIMUM_IOS.get(package.specification, "a later one")
     promised = minimum.get("iOS", str(math.inf))
     return "" if needs == promised else f"specification {package.specification} needs iOS {needs}, not {promised}"
-
-
-def _metadata(package: MilPackage, component: Component, bundle: Bundle) -> str:
-    manifest = bundle.manifest
-    expected = graph_metadata(
-        component.role, manifest.model.name, manifest.decoder, bundle.vocabulary, manifest.preprocessing
-    )
-    wrong = [key for key, value in expected.items() if package.metadata.get(key) != value]
-    return ", ".join(f"{key} is {package.metadata.get(key, 'missing')!r}, not {expected[key]!r}" for key in wrong)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hmerctl.targets.coreml.lowering import lowering
 from hmerctl.targets.coreml.palette import palettise
-from hmerctl.targets.coreml.tools import CoreMlError, coremltools
+from hmerctl.targets.coreml.tools import CoreMlError, coremltools, one_line
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def convert(
             )
             return _compress(ct, model, precision)
     except Exception as error:
-        what = " ".join(str(error).split())[:300]
-        raise CoreMlError(f"coremltools cannot convert {type(module).__name__}: {what}") from error
+        raise CoreMlError(f"coremltools cannot convert {type(module).__name__}: {one_line(error)}") from error
 
 
 def _compress(ct: Any, model: Any, precision: Precision) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from hmerctl.targets.coreml.operations import OPERATIONS, Arguments, operation
+from hmerctl.targets.coreml.operations import OPERATIONS, Arguments, operation, tensor
 
 _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "abs": np.abs,
@@ -108,14 +108,14 @@ def softplus(a: Arguments) -> np.ndarray:
 
 @operation("erf")
 def erf(a: Arguments) -> np.ndarray:
-    return torch.erf(torch.from_numpy(np.ascontiguousarray(a["x"]))).numpy()
+    return torch.erf(tensor(a["x"])).numpy()
 
 
 @operation("gelu")
 def gelu(a: Arguments) -> np.ndarray:
     x, mode = a["x"], a.get("mode", "EXACT")
     if mode == "EXACT":
-        inner = torch.erf(torch.from_numpy(np.ascontiguousarray(x / np.float32(2**0.5)))).numpy()
+        inner = torch.erf(tensor(x / np.float32(2**0.5))).numpy()
         return 0.5 * x * (1 + a.step(inner))
     if mode == "TANH_APPROXIMATION":
         return 0.5 * x * (1 + a.step(np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x**3))))
@@ -137,7 +137,7 @@ def cast(a: Arguments) -> np.ndarray:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return torch.sigmoid(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+    return torch.sigmoid(tensor(x)).numpy()
 
 
 def _axes(a: Arguments) -> tuple[int, ...] | None:

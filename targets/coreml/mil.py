@@ -20,7 +20,7 @@ import numpy as np
 
 from hmerctl.targets.coreml import compressed, elementwise, neural, tensors  # noqa: F401  (they register operations)
 from hmerctl.targets.coreml.operations import OPERATIONS, Arguments, Arithmetic, Value, to_half
-from hmerctl.targets.coreml.tools import CoreMlError, coremltools
+from hmerctl.targets.coreml.tools import CoreMlError, coremltools, one_line
 
 MINIMUM_IOS = {6: "15", 7: "16", 8: "17", 9: "18"}
 """Specification version of a package to the first iOS that loads it (coremltools' AvailableTarget)."""
@@ -80,7 +80,7 @@ class MilPackage:
         try:
             self._spec.ParseFromString(model.read_bytes())
         except Exception as error:
-            raise CoreMlError(f"{model}: unreadable ({_one_line(error)}); export it again") from error
+            raise CoreMlError(f"{model}: unreadable ({one_line(error)}); export it again") from error
         if self._spec.WhichOneof("Type") != "mlProgram":
             raise CoreMlError(f"{model}: not an ML program but {self._spec.WhichOneof('Type')}; export it again")
         self._weights = model.parent / "weights"
@@ -114,7 +114,7 @@ class MilPackage:
         try:
             loaded = load_mil_proto(program, self.specification, str(self._weights)).functions[name]
         except Exception as error:
-            raise CoreMlError(f"{self.path}: function {name!r} does not load: {_one_line(error)}") from error
+            raise CoreMlError(f"{self.path}: function {name!r} does not load: {one_line(error)}") from error
         return MilFunction(f"{self.path.name}:{name}", loaded, arithmetic)
 
 
@@ -208,7 +208,7 @@ class MilFunction:
         try:
             results = OPERATIONS[step.op_type](call)
         except (ValueError, RuntimeError) as error:
-            raise CoreMlError(f"{self.label}: {step.op_type} {step.name!r} fails: {_one_line(error)}") from error
+            raise CoreMlError(f"{self.label}: {step.op_type} {step.name!r} fails: {one_line(error)}") from error
         several = results if isinstance(results, list) else [results]
         if len(several) != len(step.outputs):
             raise CoreMlError(f"{self.label}: {step.op_type} {step.name!r} gives {len(several)} results")
@@ -285,7 +285,3 @@ def _constant(value: Value) -> Value:
 
 def _finite(value: Value) -> bool:
     return not isinstance(value, np.ndarray) or value.dtype.kind != "f" or bool(np.isfinite(value).all())
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -10,22 +10,18 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from hmerctl.targets.coreml.operations import Arguments, operation, to_half
-
-
-def _tensor(x: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(x))
+from hmerctl.targets.coreml.operations import Arguments, operation, tensor, to_half
 
 
 @operation("linear")
 def linear(a: Arguments) -> np.ndarray:
     bias = a.get("bias")
-    return F.linear(_tensor(a["x"]), _tensor(a["weight"]), None if bias is None else _tensor(bias)).numpy()
+    return F.linear(tensor(a["x"]), tensor(a["weight"]), None if bias is None else tensor(bias)).numpy()
 
 
 @operation("matmul")
 def matmul(a: Arguments) -> np.ndarray:
-    x, y = _tensor(a["x"]), _tensor(a["y"])
+    x, y = tensor(a["x"]), tensor(a["y"])
     if bool(a.get("transpose_x", False)):
         x = x.transpose(-1, -2)
     if bool(a.get("transpose_y", False)):
@@ -35,18 +31,18 @@ def matmul(a: Arguments) -> np.ndarray:
 
 @operation("einsum")
 def einsum(a: Arguments) -> np.ndarray:
-    return torch.einsum(str(a["equation"]), *map(_tensor, a["values"])).numpy()
+    return torch.einsum(str(a["equation"]), *map(tensor, a["values"])).numpy()
 
 
 @operation("scaled_dot_product_attention")
 def scaled_dot_product_attention(a: Arguments) -> np.ndarray:
-    query, key, value = (_tensor(a[name]) for name in ("query", "key", "value"))
+    query, key, value = (tensor(a[name]) for name in ("query", "key", "value"))
     scores = a.step((query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])).numpy())
     mask = a.get("attn_mask")
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else a.step(scores + mask)
     weights = a.step(_softmax(a, scores, -1))
-    return (_tensor(weights) @ value).numpy()
+    return (tensor(weights) @ value).numpy()
 
 
 def _softmax(a: Arguments, x: np.ndarray, axis: int) -> np.ndarray:
@@ -109,17 +105,17 @@ def _padded(a: Arguments, x: torch.Tensor, kernel: list[int], strides: list[int]
 
 @operation("conv")
 def conv(a: Arguments) -> np.ndarray:
-    weight = _tensor(a["weight"])
+    weight = tensor(a["weight"])
     kernel = list(weight.shape[2:])
     rank = len(kernel)
     if rank not in (1, 2):
         raise a.error(f"has {rank} spatial axes; the evaluator takes 1 or 2")
     strides = a.integers("strides") if a.get("strides") is not None else [1] * rank
     dilations = a.integers("dilations") if a.get("dilations") is not None else [1] * rank
-    x = _padded(a, _tensor(a["x"]), kernel, strides, 0.0)
+    x = _padded(a, tensor(a["x"]), kernel, strides, 0.0)
     bias = a.get("bias")
     function = F.conv1d if rank == 1 else F.conv2d
-    bias = None if bias is None else _tensor(bias)
+    bias = None if bias is None else tensor(bias)
     return function(x, weight, bias, strides, 0, dilations, a.integer("groups", 1)).numpy()
 
 
@@ -131,7 +127,7 @@ def pool(a: Arguments) -> np.ndarray:
         raise a.error(f"pools over {len(kernel)} axes; the evaluator takes 2")
     if bool(a.get("ceil_mode", False)):
         raise a.error("rounds its output size up, which the evaluator does not define")
-    x = _tensor(a["x"])
+    x = tensor(a["x"])
     if a.op_type == "max_pool":
         return F.max_pool2d(_padded(a, x, kernel, strides, -math.inf), kernel, strides).numpy()
     padded = F.avg_pool2d(_padded(a, x, kernel, strides, 0.0), kernel, strides)
@@ -147,7 +143,7 @@ def gru(a: Arguments) -> list[np.ndarray]:
         raise a.error("has a bias or runs backwards, which the evaluator does not define")
     if (a.get("recurrent_activation"), a.get("activation")) != ("sigmoid", "tanh"):
         raise a.error("has other activations than sigmoid and tanh")
-    inputs = a.step(F.linear(_tensor(a["x"]), _tensor(a["weight_ih"])).numpy())
+    inputs = a.step(F.linear(tensor(a["x"]), tensor(a["weight_ih"])).numpy())
     state, weight = a["initial_h"], np.ascontiguousarray(a["weight_hh"].T)
     half = a.dtypes[0] == np.float16
     states = []

@@ -22,7 +22,9 @@ WHISPER = "https://huggingface.co/SingularityUS/atc-whisperkit/blob/main/small/T
 DETR = "https://github.com/roboflow/rf-detr/pull/1495"
 """MLComputePlan of a detection Transformer, M3 Pro: what left the engine, and that it was all."""
 FP16_ONLY = "https://github.com/apple/coremltools/issues/1761"
+"""Why a float32 operand keeps an operation off the engine."""
 DIMENSIONS = "https://github.com/FluidInference/FluidAudio (MelEncoder ANE behavior): N, C <= 65536, H, W <= 16384"
+"""Why a long axis does."""
 
 LONGEST_AXIS = 16384
 """Of the last two axes, see DIMENSIONS."""

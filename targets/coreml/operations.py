@@ -14,9 +14,14 @@ Value = Any
 """np.ndarray (floats always float32), a list of them, str, or None for an argument that is not there."""
 
 
+def tensor(x: np.ndarray) -> torch.Tensor:
+    """A torch view of an array, or of a copy where it is not contiguous."""
+    return torch.from_numpy(np.ascontiguousarray(x))
+
+
 def to_half(x: np.ndarray) -> np.ndarray:
     """float32 rounded to the nearest float16 (ties to even, overflow to infinity), held in float32."""
-    return torch.from_numpy(np.ascontiguousarray(x)).half().float().numpy()
+    return tensor(x).half().float().numpy()
 
 
 @dataclass(frozen=True)

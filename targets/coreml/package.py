@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hmerctl.targets.coreml.convert import quiet
-from hmerctl.targets.coreml.tools import CoreMlError, coremltools
+from hmerctl.targets.coreml.tools import CoreMlError, coremltools, one_line
 
 
 def save(model: Any, path: Path, metadata: Mapping[str, str]) -> None:
@@ -35,8 +35,9 @@ def merge(parts: Mapping[str, Path], path: Path, metadata: Mapping[str, str]) ->
         with quiet():
             ct.utils.save_multifunction(descriptor, str(path))
     except Exception as error:
-        what = " ".join(str(error).split())[:300]
-        raise CoreMlError(f"{path.name}: coremltools cannot merge {len(parts)} functions: {what}") from error
+        raise CoreMlError(
+            f"{path.name}: coremltools cannot merge {len(parts)} functions: {one_line(error)}"
+        ) from error
     _finish(path, metadata)
 
 

@@ -4,7 +4,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from hmerctl.targets.coreml.tools import CoreMlError, coremltools
+from hmerctl.targets.coreml.tools import CoreMlError, coremltools, one_line
 
 UNITS = {
     "MLCPUComputeDevice": "CPU",
@@ -31,7 +31,8 @@ def placement(package: Path, function: str | None) -> dict[str, int]:
         finally:
             shutil.rmtree(compiled, ignore_errors=True)
     except Exception as error:
-        what = " ".join(str(error).split())[:300]
-        raise CoreMlError(f"{package.name}: Core ML gives no compute plan ({what}); see the limits page") from error
+        raise CoreMlError(
+            f"{package.name}: Core ML gives no compute plan ({one_line(error)}); see the limits page"
+        ) from error
     names = [type(usage.preferred_compute_device).__name__ for usage in usages if usage is not None]
     return dict(Counter(UNITS.get(name, name) for name in names))

@@ -13,11 +13,10 @@ from hmerctl.runtime.buckets import Bucket
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.manifest import Component, TensorSpec
-from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target
+from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target, package
 from hmerctl.targets.coreml.buckets import STATIC_BUCKETS
 from hmerctl.targets.coreml.convert import PRECISIONS, convert
 from hmerctl.targets.coreml.tools import REQUIREMENT
-from hmerctl.targets.onnx import package
 from hmerctl.train.models.parts import MAX_STEPS
 
 RUNTIMES = {16: {"iOS": "16", "macOS": "13"}, 18: {"iOS": "18", "macOS": "15"}}

@@ -14,6 +14,11 @@ class CoreMlError(HmerError):
     """A Core ML package or its conversion is at fault, or coremltools is missing."""
 
 
+def one_line(error: Exception) -> str:
+    """What coremltools says, which may be pages, on one line and cut off."""
+    return " ".join(str(error).split())[:300]
+
+
 @functools.cache
 def coremltools() -> ModuleType:
     """The coremltools module.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hmerctl.export.graphs import complete_sizes
 from hmerctl.runtime.buckets import Bucket
 from hmerctl.runtime.engines.tensorrt_build import Profile, Profiles, ProfileSet
 from hmerctl.runtime.manifest import TensorSpec
@@ -35,24 +36,12 @@ def make_profiles(
         profile per bucket and one step profile per bucket and beam width.
     """
 
-    def sizes(bucket: Bucket, beams: int) -> dict[str, int]:
-        rows, columns = bucket.height // stride, bucket.width // stride
-        return {
-            "batch": 1,
-            "height": bucket.height,
-            "width": bucket.width,
-            "rows": rows,
-            "columns": columns,
-            "cells": rows * columns,
-            "beam": beams,
-            "time": max_steps,
-        }
-
     def profile(
         name: str, specs: Sequence[TensorSpec], low: Bucket, mid: Bucket, high: Bucket, beams: range
     ) -> Profile:
         def shapes(bucket: Bucket, width: int) -> dict[str, tuple[int, ...]]:
-            known = sizes(bucket, width)
+            sizes = {"batch": 1, "height": bucket.height, "width": bucket.width, "beam": width, "time": max_steps}
+            known = complete_sizes(sizes, stride)
             return {s.name: tuple(known[d] if isinstance(d, str) else d for d in s.shape) for s in specs}
 
         return Profile(

@@ -1,6 +1,5 @@
 """The target object: plan, build, check and load for ``jetson-trt``."""
 
-import importlib.metadata
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +19,16 @@ from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.engines.tensorrt_build import PROFILES, read_profiles
 from hmerctl.runtime.manifest import Component, DecoderInfo
-from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target, TargetError, one_bucket_only
+from hmerctl.targets.base import (
+    ONE_GRAPH_A_ROLE,
+    Plan,
+    Requirement,
+    Target,
+    TargetError,
+    installed,
+    one_bucket_only,
+    package,
+)
 from hmerctl.targets.jetson import trtexec
 from hmerctl.targets.jetson.jetpacks import check_for_jetpacks
 from hmerctl.targets.jetson.profiles import make_profiles
@@ -40,11 +48,11 @@ class Jetson(Target):
         export = "pip install 'hmerctl[export]'"
         jetpack = "comes with JetPack 6.1 or later: sudo apt install python3-libnvinfer"
         return [
-            Requirement("torch", "build", _version("torch"), export),
-            Requirement("onnx", "build", _version("onnx"), export),
-            Requirement("tensorrt-rtx-cu12", "parity", _version("tensorrt-rtx-cu12"), RTX_HOW),
-            Requirement("tensorrt", "run", _version("tensorrt"), jetpack),
-            Requirement("cuda-python", "run", _version("cuda-python"), "pip install 'hmerctl[jetson]'"),
+            package("torch", "build", export),
+            package("onnx", "build", export),
+            package("tensorrt-rtx-cu12", "parity", RTX_HOW),
+            package("tensorrt", "run", jetpack),
+            package("cuda-python", "run", "pip install 'hmerctl[jetson]'"),
             Requirement("Jetson", "run", _board(), "an Orin or Thor with JetPack 6.1 or later"),
         ]
 
@@ -59,10 +67,7 @@ class Jetson(Target):
         return Plan(
             target=self.name,
             precision=precision,
-            components=tuple(
-                PlannedComponent(name=role, role=role, format="onnx", file=f"{role}.onnx")
-                for role in ("encoder", "step")
-            ),
+            components=ONE_GRAPH_A_ROLE,
             opset=OPSET,
             minimum_runtime={"JetPack": "6.1", "TensorRT": "10.3"},
             notes=tuple(notes),
@@ -122,7 +127,7 @@ class Jetson(Target):
 
     def stand_in(self) -> bool:
         """See ``Target``: True where there is no TensorRT."""
-        return _version("tensorrt") is None or _board() is None
+        return installed("tensorrt") is None or _board() is None
 
 
 def in_precision(
@@ -136,13 +141,6 @@ def in_precision(
             raise TargetError("int8 needs ink to calibrate on: name a dataset with --calibration")
         model, _ = quantize_with_care(model, list(encoder_feeds(source.rasters)), QuantizeOptions())
     return to_half(model, HalfPolicy(half_interface(decoder.memory, decoder.state)))
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _board() -> str | None:
