@@ -11,9 +11,9 @@ from hmerctl.export.graphs import take_apart
 from hmerctl.export.metadata import decoder_info
 from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
-from hmerctl.runtime.buckets import Bucket, bucket_for, pad
+from hmerctl.runtime.buckets import Bucket
 from hmerctl.runtime.bundle import MANIFEST, list_files, write_manifest
-from hmerctl.runtime.decode import DecodeOptions, search
+from hmerctl.runtime.decode import read_pixels
 from hmerctl.runtime.errors import BundleError
 from hmerctl.runtime.files import replaced_folder
 from hmerctl.runtime.ink import Ink
@@ -28,6 +28,7 @@ from hmerctl.runtime.manifest import (
     VocabularyInfo,
 )
 from hmerctl.runtime.raster import rasterise_ink
+from hmerctl.runtime.recognizer import decode_options
 from hmerctl.runtime.strokes import format_strokes, read_strokes
 
 LICENCE_FILE = "LICENSE"
@@ -109,10 +110,8 @@ def _write_sample(
     file = f"samples/{ink.id}.json"
     (folder / file).write_text(format_strokes(replace(ink, truth=None)) + "\n", encoding="utf-8")
     pixels = rasterise_ink(read_strokes(folder / file), source.info.raster).pixels
-    engine = TorchEngine(source.model)
-    memory = engine.encode(*pad(pixels, bucket_for(pixels, buckets)))
-    options = DecodeOptions(beams=decoding.beams, length_power=decoding.length_power)
-    best = search(engine.start(memory, decoding.beams), options)[0]
+    options = decode_options(decoding, source.info.vocabulary)
+    best = read_pixels(TorchEngine(source.model), pixels, buckets, options)
     tokens = tuple(source.info.vocabulary.decode(best.ids))
     return Sample(
         file=file, tokens=tokens, latex=detokenise(tokens), raster_sha256=hashlib.sha256(pixels.tobytes()).hexdigest()

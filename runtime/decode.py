@@ -10,13 +10,14 @@ at its present length than the worst of them, or at ``max_steps``.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from hmerctl.runtime.engine import StepSession
+from hmerctl.runtime.buckets import Bucket, bucket_for, pad
+from hmerctl.runtime.engine import Engine, StepSession
 from hmerctl.runtime.errors import EngineError
 from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 
@@ -85,6 +86,20 @@ class Hypothesis:
     def log_prob(self) -> float:
         """Log-probability of the whole sequence."""
         return sum(self.log_probs)
+
+
+def read_pixels(
+    engine: Engine, pixels: np.ndarray, buckets: Sequence[Bucket], options: DecodeOptions | None = None
+) -> Hypothesis:
+    """The best reading of one raster: encoder, then search.
+
+    Args:
+        pixels: uint8 (height, width), ink 255 on 0.
+        buckets: raster sizes that the engine takes, in the order in which they are tried.
+    """
+    options = options or DecodeOptions()
+    memory = engine.encode(*pad(pixels, bucket_for(pixels, buckets)))
+    return search(engine.start(memory, options.beams), options)[0]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 
 from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle
-from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine, Memory
 from hmerctl.runtime.load import load_raster
 from hmerctl.runtime.manifest import ParityLevel
+from hmerctl.runtime.recognizer import read_tokens
 
 LOWEST_SNR = {"fp32": 80.0, "fp16": 40.0, "int8": 30.0}
 """Decibels that two engines must agree to on the same graph; quantisation itself is in both."""
@@ -69,8 +69,8 @@ def prove(bundle: Bundle, engine: Engine, reference: Engine) -> tuple[ParityLeve
         )
         return levels
     pictures = [raster.pixels for raster in rasters.values()]
-    mine = [_read(bundle, engine, pixels) for pixels in pictures]
-    right = [_read(bundle, reference, pixels) for pixels in pictures]
+    mine = [read_tokens(bundle, engine, pixels) for pixels in pictures]
+    right = [read_tokens(bundle, reference, pixels) for pixels in pictures]
     same = sum(a == b for a, b in zip(mine, right, strict=True))
     samples = bundle.manifest.samples
     other_bits = [
@@ -97,16 +97,6 @@ def prove(bundle: Bundle, engine: Engine, reference: Engine) -> tuple[ParityLeve
             + "".join(f"; {file}: other tokens" for file in other_tokens),
         ),
     )
-
-
-def _read(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> tuple[str, ...]:
-    """Tokens by the bundle's own decoding defaults."""
-    decoding = bundle.manifest.decoding
-    options = DecodeOptions(
-        beams=decoding.beams, length_power=decoding.length_power, max_steps=bundle.manifest.decoder.max_steps
-    )
-    best = search(engine.start(_encode(bundle, engine, pixels), decoding.beams), options)[0]
-    return tuple(bundle.vocabulary.decode(best.ids))
 
 
 def _encode(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> Memory:

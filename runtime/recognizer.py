@@ -17,33 +17,56 @@ from hmerctl.runtime.boxes import WITHOUT_INK, TokenBoxes
 from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.confidence import confidence, decide
-from hmerctl.runtime.decode import DecodeOptions, Hypothesis, search
+from hmerctl.runtime.decode import DecodeOptions, Hypothesis, read_pixels, search
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.engines import load_engine
 from hmerctl.runtime.grammar import GrammarConstraint, malformed
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.latex import detokenise
 from hmerctl.runtime.load import load_raster
+from hmerctl.runtime.manifest import DecodingDefaults
 from hmerctl.runtime.picture import rasterise_picture
 from hmerctl.runtime.raster import Raster, rasterise_ink
 from hmerctl.runtime.result import Alternative, Result, TokenResult
 from hmerctl.runtime.shipped import shipped_bundle
+from hmerctl.runtime.vocabulary import Vocabulary
 
 Source: TypeAlias = Ink | Image.Image | Raster | Path | str
 
 
 def decode_options(
-    bundle: Bundle, beams: int | None = None, length_power: float | None = None, grammar: bool | None = None
+    defaults: DecodingDefaults,
+    vocabulary: Vocabulary,
+    beams: int | None = None,
+    length_power: float | None = None,
+    grammar: bool | None = None,
 ) -> DecodeOptions:
-    """How a bundle wants to be decoded; what is not None takes the place of its own defaults."""
-    defaults = bundle.manifest.decoding
+    """How a model wants to be decoded; what is not None takes the place of its own defaults."""
     wanted = defaults.grammar if grammar is None else grammar
     return DecodeOptions(
         beams=defaults.beams if beams is None else beams,
         length_power=defaults.length_power if length_power is None else length_power,
-        max_steps=bundle.manifest.decoder.max_steps,
-        constraint=GrammarConstraint(bundle.vocabulary) if wanted else None,
+        constraint=GrammarConstraint(vocabulary) if wanted else None,
     )
+
+
+def bundle_options(
+    bundle: Bundle, beams: int | None = None, length_power: float | None = None, grammar: bool | None = None
+) -> DecodeOptions:
+    """``decode_options`` of a bundle, within the steps that its decoder knows."""
+    manifest = bundle.manifest
+    options = decode_options(manifest.decoding, bundle.vocabulary, beams, length_power, grammar)
+    return replace(options, max_steps=manifest.decoder.max_steps)
+
+
+def read_tokens(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> tuple[str, ...]:
+    """What an engine reads in a raster, decoded as the bundle says.
+
+    Args:
+        pixels: uint8 (height, width), ink 255 on 0.
+    """
+    best = read_pixels(engine, pixels, bundle.buckets(), bundle_options(bundle))
+    return tuple(bundle.vocabulary.decode(best.ids))
 
 
 class Recognizer:
@@ -71,7 +94,7 @@ class Recognizer:
     ) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle or shipped_bundle())
         self.engine = engine or load_engine(self.bundle, threads)
-        self.options = decode_options(self.bundle, beams, length_power, grammar)
+        self.options = bundle_options(self.bundle, beams, length_power, grammar)
         self._buckets = self.bundle.buckets()
 
     def recognize(

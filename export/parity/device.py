@@ -2,13 +2,11 @@
 
 import hashlib
 
-from hmerctl.export.parity.pictures import Picture, pictures_of_samples
+from hmerctl.export.parity.pictures import pictures_of_samples
 from hmerctl.export.parity.report import Finding, holds, not_run
-from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle
-from hmerctl.runtime.decode import search
 from hmerctl.runtime.engine import Engine
-from hmerctl.runtime.recognizer import decode_options
+from hmerctl.runtime.recognizer import read_tokens
 
 
 def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
@@ -21,7 +19,7 @@ def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
         digest = hashlib.sha256(picture.pixels.tobytes()).hexdigest()
         if sample.raster_sha256 not in (None, digest):
             rasters.append(picture.id)
-        read = _read(bundle, engine, picture)
+        read = read_tokens(bundle, engine, picture.pixels)
         if read != sample.tokens:
             tokens.append(f"{picture.id} gives {' '.join(read)!r}, not {' '.join(sample.tokens)!r}")
     count = len(pictures)
@@ -31,10 +29,3 @@ def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
         ),
         holds("L5", "sample tokens", not tokens, "; ".join(tokens) or f"{count} equal"),
     ]
-
-
-def _read(bundle: Bundle, engine: Engine, picture: Picture) -> tuple[str, ...]:
-    options = decode_options(bundle)
-    bucket = bucket_for(picture.pixels, bundle.buckets())
-    best = search(engine.start(engine.encode(*pad(picture.pixels, bucket)), options.beams), options)[0]
-    return tuple(bundle.vocabulary.decode(best.ids))

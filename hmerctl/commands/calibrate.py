@@ -19,7 +19,7 @@ def calibrate(
     Every bundle exported from the checkpoint afterwards carries both.
     """
     from hmerctl.commands.eval import open_engine
-    from hmerctl.runtime.decode import DecodeOptions
+    from hmerctl.runtime.recognizer import decode_options
     from hmerctl.train.calibrate import calibrate as fit
     from hmerctl.train.calibrate import with_calibration
     from hmerctl.train.checkpoint import read_info, save_info
@@ -29,7 +29,7 @@ def calibrate(
     info = read_info(checkpoint)
     engine, vocabulary, spec, buckets, _ = open_engine(checkpoint)
     dataset = ExpressionDataset(data)
-    options = DecodeOptions(beams=info.decoding.beams, length_power=info.decoding.length_power)
+    options = decode_options(info.decoding, vocabulary)
     reader = read_dataset(engine, dataset, vocabulary, spec, options, buckets, forced=False)
     result = fit(list(progress(reader, "reading", len(dataset))), data.name, info.decoding, risk, reject)
     save_info(checkpoint, with_calibration(info, result))
