@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmerctl.runtime.buckets import Bucket, pad
+from hmerctl.runtime.buckets import Bucket, pad, pad_all
 from hmerctl.runtime.engine import Memory
 from hmerctl.train.decoding import advance, greedy, zero_state
 from hmerctl.train.models.parts import MAX_STEPS
@@ -79,10 +79,7 @@ def greedy_ids(model: Recognizer, rasters: Sequence[np.ndarray], bucket: Bucket)
     count = max(1, BATCH_PIXELS // (bucket.height * bucket.width))
     ids: list[list[int]] = []
     for begin in range(0, len(rasters), count):
-        padded = [pad(pixels, bucket) for pixels in rasters[begin : begin + count]]
-        raster = torch.from_numpy(np.concatenate([raster for raster, _ in padded]))
-        size = torch.from_numpy(np.concatenate([size for _, size in padded]))
-        ids += greedy(model, raster, size)
+        ids += greedy(model, *map(torch.from_numpy, pad_all(rasters[begin : begin + count], bucket)))
     return ids
 
 

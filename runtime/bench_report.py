@@ -1,5 +1,6 @@
 """The latency report: one JSON file per run, and what many of them say side by side."""
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from hmerctl.runtime.device import Device
 from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.files import write_bytes
 from hmerctl.runtime.manifest import ParityState, Part
 
 SCHEMA_VERSION = "1.0"
@@ -206,4 +208,6 @@ def plot(reports: Sequence[BenchReport], path: Path) -> None:
     axes.set_xlim(0)
     axes.set_xlabel("ms from ink to LaTeX")
     figure.legend(loc="outside upper right", ncols=3)
-    figure.savefig(path, format="png", dpi=150)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    write_bytes(path, buffer.getvalue())

@@ -58,3 +58,9 @@ def pad(pixels: np.ndarray, bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
     raster = np.zeros((1, 1, *bucket), np.float32)
     np.divide(pixels, np.float32(255), out=raster[0, 0, :height, :width])
     return raster, np.array([[height, width]], np.int32)
+
+
+def pad_all(pictures: Sequence[np.ndarray], bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
+    """``pad`` of several pictures, as one batch: raster (batch, 1, height, width) and size (batch, 2)."""
+    rasters, sizes = zip(*(pad(pixels, bucket) for pixels in pictures), strict=True)
+    return np.concatenate(rasters), np.concatenate(sizes)

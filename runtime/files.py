@@ -1,12 +1,17 @@
 """Files and folders that are there as a whole or not at all."""
 
 import errno
+import io
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -30,6 +35,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, content: str) -> None:
     """``write_bytes`` of UTF-8 text."""
     write_bytes(path, content.encode())
+
+
+def png(image: "Image.Image") -> bytes:
+    """What a PNG file of a picture holds."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
 
 
 def check_writable(*paths: Path | None) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from hmerctl.runtime.bench_report import read_report
 from hmerctl.runtime.bundle import open_bundle
-from hmerctl.runtime.files import write_text
+from hmerctl.runtime.files import png, write_bytes, write_text
 from hmerctl.runtime.recognizer import Recognizer
 from hmerctl.runtime.shipped import shipped_bundle
 from hmerctl.runtime.show import draw_result
@@ -60,7 +60,7 @@ def reading(recognizer: Recognizer) -> str:
     files = [path.relative_to(ROOT) for path in sorted((ROOT / "runtime" / "samples").glob("*.json"))]
     results = [recognizer.recognize(ROOT / file) for file in files]
     lines = [f"{f}\t{r.latex}\t{r.decision} ({r.reason})" for f, r in zip(files, results, strict=True)]
-    draw_result(results[0]).save(FIGURES / "reading.png", format="PNG", optimize=True)
+    write_bytes(FIGURES / "reading.png", png(draw_result(results[0])))
     return "\n".join(["```", "$ hmerctl recognize runtime/samples/*.json", *lines, "```"])
 
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 from PIL import Image
 
 from hmerctl.runtime.errors import DataError
-from hmerctl.runtime.files import replaced_folder
+from hmerctl.runtime.files import png, replaced_folder
 from hmerctl.runtime.ink import Ink, Symbol
-from hmerctl.runtime.raster import CONTRACT_VERSION, Raster
+from hmerctl.runtime.raster import CONTRACT_VERSION, Raster, RasterSpec, rasterise_ink
 
 FORMAT_VERSION = 1
 """Raised when a reader of the old format would misread the new one."""
@@ -65,6 +65,18 @@ class Expression:
     ink: Ink | None = None
     raster: Raster | None = None
     symbols_match: bool | None = None
+
+    def drawn(self, spec: RasterSpec | None = None) -> Raster:
+        """The raster that an encoder sees: the picture, or the ink drawn by the raster contract.
+
+        Raises:
+            DataError: there is neither.
+        """
+        if self.raster is not None:
+            return self.raster
+        if self.ink is None:
+            raise DataError(f"{self.id}: neither ink nor picture in the dataset")
+        return rasterise_ink(self.ink, spec)
 
 
 def write_dataset(path: Path | str, expressions: Iterable[Expression], report: Any) -> int:
@@ -129,9 +141,7 @@ def _to_row(expression: Expression) -> dict[str, Any]:
             row["symbol_strokes"] = [list(s.strokes) for s in ink.symbols]
             row["symbols_match"] = expression.symbols_match
     if expression.raster is not None:
-        buffer = io.BytesIO()
-        Image.fromarray(expression.raster.pixels).save(buffer, format="PNG", optimize=True)
-        row["picture"] = buffer.getvalue()
+        row["picture"] = png(Image.fromarray(expression.raster.pixels))
     return row
 
 

@@ -14,7 +14,6 @@ from hmerctl.runtime.vocabulary import EOS, SOS, Vocabulary
 from hmerctl.train.dataset import Expression, ExpressionDataset
 from hmerctl.train.latex import normalise_prediction
 from hmerctl.train.metrics.scores import Scores, score
-from hmerctl.train.run_data import pixels_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def read_dataset(
     options = options or DecodeOptions()
     for index in range(len(dataset)):
         expression = dataset[index]
-        pixels = pixels_of(expression, spec)
+        pixels = expression.drawn(spec).pixels
         memory = engine.encode(*pad(pixels, bucket_for(pixels, buckets)))
         best = search(engine.start(memory, options.beams), options)[0]
         known = [token for token in expression.tokens if token in vocabulary.ids]

@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from hmerctl.runtime.buckets import Bucket, pad_all
 from hmerctl.runtime.errors import DataError
-from hmerctl.runtime.raster import RasterSpec, rasterise_ink
+from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.augment import Augmenter
 from hmerctl.train.batches import Batch, BatchStream, bucket_of
 from hmerctl.train.compose.composer import Composer
 from hmerctl.train.config import Preset
-from hmerctl.train.dataset import Expression, ExpressionDataset
+from hmerctl.train.dataset import ExpressionDataset
 from hmerctl.train.inks import InkBank, Relabeller, TrainingInk, prepare
 from hmerctl.train.models.parts import MAX_STEPS
 from hmerctl.train.validation import ValidationBatch
@@ -103,25 +104,12 @@ def load_validation(folder: Path, vocabulary: Vocabulary, preset: Preset) -> lis
     groups: dict[tuple[int, int], list[tuple[np.ndarray, list[int]]]] = {}
     for index in chosen.tolist():
         expression = dataset[index]
-        pixels = pixels_of(expression, preset.raster)
+        pixels = expression.drawn(preset.raster).pixels
         groups.setdefault(bucket_of(*pixels.shape), []).append((pixels, vocabulary.encode(expression.tokens)))
     batches = []
     for (height, width), members in sorted(groups.items()):
         for start in range(0, len(members), 16):
             part = members[start : start + 16]
-            raster = np.zeros((len(part), 1, height, width), np.float32)
-            for i, (pixels, _) in enumerate(part):
-                raster[i, 0, : pixels.shape[0], : pixels.shape[1]] = pixels / np.float32(255)
-            size = np.array([pixels.shape for pixels, _ in part], np.int32)
-            labels = [label for _, label in part]
-            batches.append(ValidationBatch(torch.from_numpy(raster), torch.from_numpy(size), labels))
+            raster, size = map(torch.from_numpy, pad_all([pixels for pixels, _ in part], Bucket(height, width)))
+            batches.append(ValidationBatch(raster, size, [label for _, label in part]))
     return batches
-
-
-def pixels_of(expression: Expression, spec: RasterSpec) -> np.ndarray:
-    """The normalised picture of an expression, uint8 (height, width)."""
-    if expression.raster is not None:
-        return expression.raster.pixels
-    if expression.ink is None:
-        raise DataError(f"{expression.id}: neither ink nor picture in the dataset")
-    return rasterise_ink(expression.ink, spec).pixels

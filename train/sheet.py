@@ -1,6 +1,5 @@
 """A contact sheet: samples of a dataset with their labels on one picture, to look at before training on them."""
 
-import io
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,8 +7,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from hmerctl.runtime.errors import DataError
-from hmerctl.runtime.files import write_bytes
-from hmerctl.runtime.raster import Raster, rasterise_ink
+from hmerctl.runtime.files import png, write_bytes
+from hmerctl.runtime.raster import Raster
 from hmerctl.train.dataset import Expression
 
 _COLUMNS, _CELL, _PAD, _LINE, _LETTERS = 3, 460, 10, 16, 62
@@ -41,17 +40,14 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
     """
     if path.suffix.lower() != ".png":
         raise DataError(f"{path}: the sheet is a PNG; give it a name that ends so")
-    buffer = io.BytesIO()
-    sheet.save(buffer, format="PNG")
     try:
-        write_bytes(path, buffer.getvalue())
+        write_bytes(path, png(sheet))
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _cell(expression: Expression) -> Image.Image:
-    raster = expression.raster if expression.ink is None else rasterise_ink(expression.ink)
-    picture = _picture(raster)
+    picture = _picture(expression.drawn())
     lines = textwrap.wrap(f"{expression.id}: {' '.join(expression.tokens)}", _LETTERS, break_long_words=True)
     cell = Image.new("L", (_CELL, picture.height + _LINE * len(lines) + _PAD), 255)
     cell.paste(picture, ((_CELL - picture.width) // 2, 0))
@@ -62,9 +58,7 @@ def _cell(expression: Expression) -> Image.Image:
     return cell
 
 
-def _picture(raster: Raster | None) -> Image.Image:
-    if raster is None:
-        return Image.new("L", (1, 1), 255)
+def _picture(raster: Raster) -> Image.Image:
     image = ImageOps.invert(Image.fromarray(raster.pixels))
     if image.width > _CELL:
         image = image.resize((_CELL, max(1, image.height * _CELL // image.width)))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hmerctl.runtime.buckets import bucket_for
-from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.dataset import ExpressionDataset
 
@@ -81,7 +80,6 @@ def describe(
     buckets: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     pictures = with_symbols = symbols_match = 0
-    spec = RasterSpec()
     for i in watch(range(len(dataset))):
         expression = dataset[i]
         lengths.append(len(expression.tokens))
@@ -92,10 +90,9 @@ def describe(
         if expression.ink is not None:
             strokes.append(len(expression.ink.strokes))
         if i % step == 0:
-            raster = expression.raster if expression.ink is None else rasterise_ink(expression.ink, spec)
-            if raster is not None:
-                sizes.append(raster.pixels.shape)
-                buckets["{} x {}".format(*bucket_for(raster.pixels))] += 1
+            pixels = expression.drawn().pixels
+            sizes.append(pixels.shape)
+            buckets["{} x {}".format(*bucket_for(pixels))] += 1
     return Statistics(
         len(dataset),
         len(strokes),

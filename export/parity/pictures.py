@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hmerctl.runtime.buckets import Bucket, pad
+from hmerctl.runtime.buckets import Bucket, pad_all
 from hmerctl.runtime.bundle import Bundle
-from hmerctl.runtime.raster import RasterSpec, rasterise_ink
-from hmerctl.runtime.strokes import read_strokes
+from hmerctl.runtime.load import load_raster
+from hmerctl.runtime.raster import RasterSpec
 from hmerctl.train.dataset import ExpressionDataset
 
 
@@ -39,24 +39,18 @@ def pictures_of_dataset(path: Path, spec: RasterSpec, most: int | None = None) -
     pictures = []
     for index in range(0, len(dataset), step):
         expression = dataset[index]
-        raster = expression.raster
-        if raster is None:
-            assert expression.ink is not None  # a dataset holds the one or the other
-            raster = rasterise_ink(expression.ink, spec)
+        raster = expression.drawn(spec)
         if raster.blank is None:
             pictures.append(Picture(expression.id, raster.pixels, expression.tokens))
     return pictures
 
 
 def pictures_of_samples(bundle: Bundle) -> list[Picture]:
-    """The inks that lie in a bundle, with the tokens they must give."""
+    """The inks and pictures that lie in a bundle, with the tokens they must give."""
     spec = bundle.manifest.preprocessing
     return [
-        Picture(
-            Path(sample.file).stem, rasterise_ink(read_strokes(bundle.file(sample.file)), spec).pixels, sample.tokens
-        )
+        Picture(Path(sample.file).stem, load_raster(bundle.file(sample.file), spec).pixels, sample.tokens)
         for sample in bundle.manifest.samples
-        if sample.file.endswith(".json")
     ]
 
 
@@ -69,5 +63,4 @@ def fitting(pictures: Sequence[Picture], bucket: Bucket, count: int) -> list[Pic
 
 def batch(pictures: Sequence[Picture], bucket: Bucket) -> tuple[np.ndarray, np.ndarray]:
     """Raster float32 (batch, 1, height, width) and size int32 (batch, 2) of pictures padded to a bucket."""
-    padded = [pad(picture.pixels, bucket) for picture in pictures]
-    return np.concatenate([raster for raster, _ in padded]), np.concatenate([size for _, size in padded])
+    return pad_all([picture.pixels for picture in pictures], bucket)

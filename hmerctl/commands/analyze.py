@@ -25,9 +25,9 @@ def attention(
 
     from hmerctl.commands.eval import open_engine
     from hmerctl.runtime.decode import DecodeOptions
-    from hmerctl.runtime.files import write_bytes, write_text
+    from hmerctl.runtime.files import png, write_bytes, write_text
     from hmerctl.runtime.load import load_raster
-    from hmerctl.train.analysis.attention import page, png, strip, trace
+    from hmerctl.train.analysis.attention import page, strip, trace
 
     engine, vocabulary, spec, buckets, name = open_engine(model)
     read = trace(engine, load_raster(source, spec), vocabulary, DecodeOptions(beams=beam), buckets)

@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hmerctl.runtime.bundle import Bundle, sha256_file
 from hmerctl.runtime.engines.cuda import Cuda
 from hmerctl.runtime.errors import BundleError, EngineError
+from hmerctl.runtime.files import write_bytes
 from hmerctl.runtime.manifest import Component
 
 PROFILES = "profiles.json"
@@ -168,7 +168,7 @@ def build_engines(
         started = time.monotonic()
         timing = cache / f"timing-{trt.__version__}-sm{''.join(map(str, cuda.compute_capability()))}.cache"
         plan = build_plan(trt, bundle.file(component.file), wanted, timing)
-        _write(path, plan)
+        write_bytes(path, plan)
         built.append(Built(component.role, path, len(wanted), time.monotonic() - started))
     return built
 
@@ -213,7 +213,7 @@ def build_plan(
     if plan is None:
         raise EngineError(f"{onnx.name}: TensorRT {trt.__version__} builds no engine: {log.last()}")
     if timing_cache is not None and timings is not None:
-        _write(timing_cache, bytes(timings.serialize()))
+        write_bytes(timing_cache, bytes(timings.serialize()))
     del parser  # the network refers to its memory until here
     return bytes(plan)
 
@@ -249,10 +249,3 @@ class _Log:
     def last(self) -> str:
         """The last error, or a remark that there was none."""
         return self.lines[-1] if self.lines else "no reason given"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file in one piece or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".building-", delete=False) as file:
-        file.write(data)
-    Path(file.name).replace(path)

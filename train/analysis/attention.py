@@ -2,7 +2,6 @@
 
 import base64
 import html
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.files import png
 from hmerctl.runtime.latex import detokenise
 from hmerctl.runtime.raster import Raster
 from hmerctl.runtime.show import attention_panel, in_rows
@@ -146,13 +146,6 @@ def page(read: Trace, title: str) -> str:
         strip=_data_url(strip(read)),
         data=json.dumps(data, separators=(",", ":")).replace("</", "<\\/"),
     )
-
-
-def png(image: Image.Image) -> bytes:
-    """A picture as PNG."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
 
 
 def _data_url(image: Image.Image) -> str:
