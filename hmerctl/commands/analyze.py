@@ -23,16 +23,22 @@ def attention(
     """Draw where the decoder looks at each step: a strip of pictures (PNG) and a page to click through (HTML)."""
     import json
 
-    from hmerctl.commands.eval import open_engine
     from hmerctl.runtime.decode import DecodeOptions
     from hmerctl.runtime.files import png, write_bytes, write_text
     from hmerctl.runtime.load import load_raster
+    from hmerctl.targets.opened import open_model
     from hmerctl.train.analysis.attention import page, strip, trace
 
-    engine, vocabulary, spec, buckets, name = open_engine(model)
-    read = trace(engine, load_raster(source, spec), vocabulary, DecodeOptions(beams=beam), buckets)
+    opened = open_model(model)
+    read = trace(
+        opened.engine,
+        load_raster(source, opened.raster),
+        opened.vocabulary,
+        DecodeOptions(beams=beam),
+        opened.buckets,
+    )
     write_bytes(out / "attention.png", png(strip(read)))
-    write_text(out / "attention.html", page(read, f"{source.name} read by {name}"))
+    write_text(out / "attention.html", page(read, f"{source.name} read by {opened.name}"))
     write_text(out / "attention.json", json.dumps(read.to_dict()) + "\n")
     if json_:
         print_json(read.to_dict())

@@ -18,8 +18,8 @@ def calibrate(
 
     Every bundle exported from the checkpoint afterwards carries both.
     """
-    from hmerctl.commands.eval import open_engine
     from hmerctl.runtime.recognizer import decode_options
+    from hmerctl.targets.opened import open_model
     from hmerctl.train.calibrate import calibrate as fit
     from hmerctl.train.calibrate import with_calibration
     from hmerctl.train.checkpoint import read_info, save_info
@@ -27,10 +27,12 @@ def calibrate(
     from hmerctl.train.evaluate import read_dataset
 
     info = read_info(checkpoint)
-    engine, vocabulary, spec, buckets, _ = open_engine(checkpoint)
+    opened = open_model(checkpoint)
     dataset = ExpressionDataset(data)
-    options = decode_options(info.decoding, vocabulary)
-    reader = read_dataset(engine, dataset, vocabulary, spec, options, buckets, forced=False)
+    options = decode_options(info.decoding, opened.vocabulary)
+    reader = read_dataset(
+        opened.engine, dataset, opened.vocabulary, opened.raster, options, opened.buckets, forced=False
+    )
     result = fit(list(progress(reader, "reading", len(dataset))), data.name, info.decoding, risk, reject)
     save_info(checkpoint, with_calibration(info, result))
     if as_json:

@@ -1,17 +1,10 @@
 """``hmerctl eval``: score a checkpoint or a bundle on a dataset."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from hmerctl.commands.common import print_json, progress
-
-if TYPE_CHECKING:
-    from hmerctl.runtime.buckets import Bucket
-    from hmerctl.runtime.engine import Engine
-    from hmerctl.runtime.raster import RasterSpec
-    from hmerctl.runtime.vocabulary import Vocabulary
 
 
 def evaluate(
@@ -42,17 +35,19 @@ def evaluate(
     from hmerctl.runtime.decode import DecodeOptions
     from hmerctl.runtime.files import check_writable, write_text
     from hmerctl.runtime.grammar import GrammarConstraint
+    from hmerctl.targets.opened import open_model
     from hmerctl.train.dataset import ExpressionDataset
     from hmerctl.train.evaluate import read_dataset, score_readings
 
     check_writable(predictions, readings)
-    engine, vocabulary, spec, buckets, name = open_engine(model)
+    opened = open_model(model)
     dataset = ExpressionDataset(data)
     chosen = list(range(len(dataset)))
     if limit is not None:
         chosen = sorted(np.random.default_rng(0).permutation(len(dataset))[:limit].tolist())
-    options = DecodeOptions(beams=beam, constraint=GrammarConstraint(vocabulary) if grammar else None)
-    reader = read_dataset(engine, [dataset[i] for i in chosen], vocabulary, spec, options, buckets)
+    options = DecodeOptions(beams=beam, constraint=GrammarConstraint(opened.vocabulary) if grammar else None)
+    expressions = [dataset[i] for i in chosen]
+    reader = read_dataset(opened.engine, expressions, opened.vocabulary, opened.raster, options, opened.buckets)
     read = list(progress(reader, "reading", len(chosen)))
     if predictions is not None:
         write_text(predictions, "".join(f"{r.id}\t{' '.join(r.tokens)}\n" for r in read))
@@ -61,29 +56,14 @@ def evaluate(
     scores = score_readings(read)
     scores = dataclasses.replace(scores, confusions=scores.confusions[:confusions])
     if as_json:
-        print_json({"model": str(model), "data": str(data), "engine": engine.name, "beams": beam, **scores.to_dict()})
+        print_json(
+            {"model": str(model), "data": str(data), "engine": opened.engine.name, "beams": beam, **scores.to_dict()}
+        )
     else:
         decoding = "greedy" if beam == 1 else f"beam {beam}"
-        print_scores(scores, f"{name} on {data.name}: {engine.name}, {decoding}{', grammar' if grammar else ''}")
-
-
-def open_engine(model: Path) -> tuple["Engine", "Vocabulary", "RasterSpec", "tuple[Bucket, ...]", str]:
-    """Engine, vocabulary, raster contract, buckets and name of a checkpoint folder or a bundle."""
-    from hmerctl.runtime.buckets import BUCKETS
-    from hmerctl.runtime.bundle import open_bundle
-    from hmerctl.train.checkpoint import DESCRIPTION, load_checkpoint
-
-    if (model / DESCRIPTION).is_file():
-        from hmerctl.export.reference import TorchEngine
-
-        recognizer, info = load_checkpoint(model)
-        return TorchEngine(recognizer), info.vocabulary, info.raster, BUCKETS, info.name
-    from hmerctl.targets.base import find
-
-    bundle = open_bundle(model)
-    engine = find(bundle.manifest.target.name).load(bundle)
-    manifest = bundle.manifest
-    return engine, bundle.vocabulary, manifest.preprocessing, tuple(bundle.buckets()), manifest.bundle_id
+        print_scores(
+            scores, f"{opened.name} on {data.name}: {opened.engine.name}, {decoding}{', grammar' if grammar else ''}"
+        )
 
 
 def register(app: typer.Typer) -> None:

@@ -30,9 +30,7 @@ def recognize(
 
     hmerctl recognize formula.inkml --picture reading.png
     """
-    import io
-
-    from hmerctl.runtime.files import check_writable, write_bytes
+    from hmerctl.runtime.files import check_writable, png, write_bytes
     from hmerctl.runtime.recognizer import Recognizer
     from hmerctl.runtime.show import draw_result
 
@@ -54,9 +52,7 @@ def recognize(
         if not json:
             typer.echo(f"{file}\t{result.latex}\t{result.decision} ({result.reason})")
         if picture is not None:
-            content = io.BytesIO()
-            draw_result(result).save(content, format="PNG")
-            write_bytes(picture, content.getvalue())
+            write_bytes(picture, png(draw_result(result)))
     if json:
         print_json(items)
     if failed:

@@ -30,7 +30,6 @@ from hmerctl.train.locality import (
 )
 from hmerctl.train.models.recognizer import Recognizer
 from hmerctl.train.models.self_attention import TILE, SelfAttention, SelfAttentionLayer, contributions
-from hmerctl.train.run_data import pixels_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -187,7 +186,7 @@ def analyse(
     for index in np.random.default_rng(0).permutation(len(dataset)).tolist():
         if len(found.shapes) == samples:
             break
-        pixels = pixels_of(dataset[index], info.raster)
+        pixels = dataset[index].drawn(info.raster).pixels
         shape = -(-pixels.shape[0] // stride), -(-pixels.shape[1] // stride)
         if shape[0] * shape[1] > most_cells:
             found.skipped += 1

@@ -88,7 +88,6 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
 
-PART_KINDS = ("encoder", "position", "context", "decoder")
 _REGISTRY: dict[tuple[str, str], tuple[type, Callable[..., nn.Module]]] = {}
 
 

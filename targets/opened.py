@@ -1,0 +1,47 @@
+"""What the commands read with: a checkpoint in PyTorch, or a bundle in its target's engine, opened alike."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hmerctl.export.reference import TorchEngine
+from hmerctl.runtime.buckets import BUCKETS, Bucket
+from hmerctl.runtime.bundle import open_bundle
+from hmerctl.runtime.engine import Engine
+from hmerctl.runtime.raster import RasterSpec
+from hmerctl.runtime.vocabulary import Vocabulary
+from hmerctl.targets.base import find
+from hmerctl.train.checkpoint import DESCRIPTION, load_checkpoint
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model that can read.
+
+    Attributes:
+        name: of the checkpoint, or the bundle's id.
+        engine: what runs it.
+        vocabulary: what its ids mean.
+        raster: the raster contract it was trained on.
+        buckets: raster sizes that the engine takes, in the order in which they are tried.
+    """
+
+    name: str
+    engine: Engine
+    vocabulary: Vocabulary
+    raster: RasterSpec
+    buckets: tuple[Bucket, ...]
+
+
+def open_model(path: Path) -> OpenModel:
+    """Open a checkpoint folder or a bundle.
+
+    Raises:
+        HmerError: it is neither, or cannot be used; the message names the file and the fix.
+    """
+    if (path / DESCRIPTION).is_file():
+        recognizer, info = load_checkpoint(path)
+        return OpenModel(info.name, TorchEngine(recognizer), info.vocabulary, info.raster, BUCKETS)
+    bundle = open_bundle(path)
+    manifest = bundle.manifest
+    engine = find(manifest.target.name).load(bundle)
+    return OpenModel(manifest.bundle_id, engine, bundle.vocabulary, manifest.preprocessing, tuple(bundle.buckets()))
