@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from hmerctl.export.session import cpu_session
 from hmerctl.runtime.buckets import BUCKETS, Bucket, bucket_for, pad
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engines.onnx import OnnxSession
@@ -39,20 +40,13 @@ def step_feeds(
     Args:
         every: only every so many steps: neighbours look alike.
     """
-    encoding, stepping = _session(encoder), _Recorder(_session(step), every)
+    encoding, stepping = cpu_session(encoder), _Recorder(cpu_session(step), every)
     names = [output.name for output in encoding.get_outputs()]
     for feed in encoder_feeds(rasters, buckets):
         memory = dict(zip(names, encoding.run(None, feed), strict=True))
         session = OnnxSession(stepping, decoder.state, memory, 1, decoder.max_steps)
         search(session, DecodeOptions(beams=1, max_steps=decoder.max_steps))
         yield from stepping.take()
-
-
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 class _Recorder:

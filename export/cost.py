@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hmerctl.export.graphs import Graph, take_apart
 from hmerctl.export.onnx import to_onnx
+from hmerctl.export.session import cpu_session
 from hmerctl.runtime.buckets import Bucket
 from hmerctl.train.models.recognizer import Recognizer
 
@@ -89,11 +90,7 @@ def _latency(graph: Graph, sizes: dict[str, int], threads: int, seconds: float) 
     axes = {axis for spec in graph.inputs for axis in spec.shape}
     if graph.role == "step":  # its map is given in cells
         axes |= {"height", "width"}
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    model = to_onnx(graph, {axis: length for axis, length in sizes.items() if axis in axes})
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = cpu_session(to_onnx(graph, {axis: length for axis, length in sizes.items() if axis in axes}), threads)
     known = {value.name for value in session.get_inputs()}
     tensors = zip(graph.inputs, graph.example(sizes), strict=True)
     inputs = {spec.name: tensor.numpy() for spec, tensor in tensors if spec.name in known}

@@ -16,12 +16,13 @@ from typing import Literal
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType
 from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
+from hmerctl.export.session import cpu_session
 from hmerctl.runtime.errors import HmerError
+from hmerctl.runtime.snr import snr_db
 
 Feeds = dict[str, np.ndarray]
 
@@ -77,9 +78,7 @@ class LayerLoss:
 def quantisable(model: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the products with constant weights, in graph order; products of two activations are left alone."""
     weights = {t.name for t in model.graph.initializer}
-    return tuple(
-        n.name for n in model.graph.node if n.op_type in ("Conv", "Gemm", "MatMul") and n.input[1] in weights
-    )
+    return tuple(n.name for n in model.graph.node if n.op_type in _PRODUCTS and n.input[1] in weights)
 
 
 def calibrate(model: onnx.ModelProto, feeds: Iterable[Feeds], options: QuantizeOptions) -> TensorsData:
@@ -225,22 +224,23 @@ def lowest_snr(reference: Sequence[Feeds], other: Sequence[Feeds]) -> float:
             for r, o in zip(reference, other, strict=True)
         )
         if signal > 0:
-            worst = min(worst, 10 * float(np.log10(signal / max(noise, signal * 1e-20))))
+            worst = min(worst, snr_db(signal, noise))
     return worst
 
 
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
 _ELEMENTWISE = ("Relu", "Mul", "Add")
 _CARRIERS = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Concat", "Pad", "MaxPool")
 
 
 def _op_types(options: QuantizeOptions) -> list[str]:
-    return ["Conv", "Gemm", "MatMul", *(_ELEMENTWISE if options.layout == "chain" else ())]
+    return [*_PRODUCTS, *(_ELEMENTWISE if options.layout == "chain" else ())]
 
 
 def _left_alone(model: onnx.ModelProto, options: QuantizeOptions) -> set[str]:
     """Products of two activations; and, in a chain, elementwise nodes that do not stand between two products."""
     candidates = set(quantisable(model))
-    alone = {n.name for n in model.graph.node if n.op_type in ("Conv", "Gemm", "MatMul")} - candidates
+    alone = {n.name for n in model.graph.node if n.op_type in _PRODUCTS} - candidates
     if options.layout == "chain":
         readers: dict[str, list[onnx.NodeProto]] = {}
         for node in model.graph.node:
@@ -277,7 +277,7 @@ def _quantize(
                 "ActivationSymmetric": True,
                 "WeightSymmetric": True,
                 "QuantizeBias": chain,
-                "OpTypesToExcludeOutputQuantization": [] if chain else ["Conv", "Gemm", "MatMul"],
+                "OpTypesToExcludeOutputQuantization": [] if chain else [*_PRODUCTS],
                 "QDQKeepRemovableActivations": True,
             },
         )
@@ -302,10 +302,7 @@ class _Reader(CalibrationDataReader):
 
 def _outputs(model: onnx.ModelProto, feeds: Sequence[Feeds]) -> list[Feeds]:
     """The float outputs, computed without fusions: quantised values are rounded exactly where the graph says."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = cpu_session(model, optimised=False)
     names = [o.name for o in session.get_outputs()]
     return [dict(zip(names, session.run(None, feed), strict=True)) for feed in feeds]
 

@@ -79,7 +79,8 @@ def greedy_ids(model: Recognizer, rasters: Sequence[np.ndarray], bucket: Bucket)
     count = max(1, BATCH_PIXELS // (bucket.height * bucket.width))
     ids: list[list[int]] = []
     for begin in range(0, len(rasters), count):
-        ids += greedy(model, *map(torch.from_numpy, pad_all(rasters[begin : begin + count], bucket)))
+        raster, size = map(torch.from_numpy, pad_all(rasters[begin : begin + count], bucket))
+        ids += greedy(model, raster, size)
     return ids
 
 

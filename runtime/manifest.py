@@ -198,6 +198,10 @@ class Sample(Part):
     raster_sha256: Sha256 | None = None
 
 
+Level = Literal["L0", "L1", "L2", "L3", "L4", "L5"]
+Status = Literal["passed", "failed", "stand-in", "not-run"]
+
+
 class ParityLevel(Part):
     """One rung of the parity ladder.
 
@@ -208,8 +212,8 @@ class ParityLevel(Part):
         figures: measured numbers and bounds by name.
     """
 
-    level: Literal["L0", "L1", "L2", "L3", "L4", "L5"]
-    status: Literal["passed", "failed", "stand-in", "not-run"]
+    level: Level
+    status: Status
     engine: str
     detail: str
     figures: dict[str, float] = {}

@@ -17,6 +17,7 @@ from hmerctl.runtime.engine import Engine, Memory
 from hmerctl.runtime.load import load_raster
 from hmerctl.runtime.manifest import ParityLevel
 from hmerctl.runtime.recognizer import read_tokens
+from hmerctl.runtime.snr import snr_db
 
 LOWEST_SNR = {"fp32": 80.0, "fp16": 40.0, "int8": 30.0}
 """Decibels that two engines must agree to on the same graph; quantisation itself is in both."""
@@ -46,9 +47,7 @@ class _Sums:
     @property
     def snr(self) -> float:
         """Decibels; -inf where something is not a number, 300 for equality."""
-        if self.noise == 0:
-            return 300.0
-        return 10 * float(np.log10(self.signal / self.noise)) if np.isfinite(self.noise) and self.signal else -np.inf
+        return min(300.0, snr_db(self.signal, self.noise))
 
 
 def prove(bundle: Bundle, engine: Engine, reference: Engine) -> tuple[ParityLevel, ...]:

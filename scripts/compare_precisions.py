@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from hmerctl.export.calibration import encoder_feeds
 from hmerctl.export.half_engine import EvaluatorSession
 from hmerctl.export.parity.pictures import Picture, pictures_of_dataset
 from hmerctl.export.precision import HalfPolicy, half_interface, to_half
 from hmerctl.export.quantize import QuantizeOptions, calibrate, layer_losses, leave_worst, lowest_snr, quantize
+from hmerctl.export.session import cpu_session
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engines.onnx import OnnxSession
@@ -40,13 +40,6 @@ METHODS = (
 )
 
 
-def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
 class Study:
     """Pictures, the float32 results on them, and rows of figures."""
 
@@ -56,7 +49,7 @@ class Study:
         self.feeds = list(encoder_feeds([p.pixels for p in pictures], bundle.buckets()))
         self.snr_feeds = self.feeds[:: max(1, len(self.feeds) // snr_inks)]
         self.rows: list[dict[str, Any]] = []
-        self.reference_outputs = self.outputs(session(self.encoder))
+        self.reference_outputs = self.outputs(cpu_session(self.encoder))
         self.right: list[bool] = []
         self.tokens: list[tuple[str, ...]] = []
 
@@ -108,8 +101,8 @@ def main() -> None:
     spec = bundle.manifest.preprocessing
     pictures = pictures_of_dataset(arguments.data, spec, arguments.expressions)
     study = Study(bundle, pictures, snr_inks=16)
-    step = session(study.step)
-    study.row("fp32", session(study.encoder), step)
+    step = cpu_session(study.step)
+    study.row("fp32", cpu_session(study.encoder), step)
 
     decoder = bundle.manifest.decoder
     policy = HalfPolicy(half_interface(decoder.memory, decoder.state))
@@ -132,17 +125,17 @@ def main() -> None:
         label = options.method + (f" {options.percentile}" if options.method == "percentile" else "")
         for count in arguments.counts if options == QuantizeOptions() else [most]:
             _, make = quantised(options, count)
-            study.row(f"int8 encoder, {label}, {count} inks", session(make(options)), step)
+            study.row(f"int8 encoder, {label}, {count} inks", cpu_session(make(options)), step)
     chain = replace(QuantizeOptions(), layout="chain")
     _, make = quantised(chain, most)
-    study.row(f"int8 encoder in a chain, {most} inks", session(make(chain)), step)
+    study.row(f"int8 encoder in a chain, {most} inks", cpu_session(make(chain)), step)
 
     options = QuantizeOptions()
     ranges, make = quantised(options, most)
     judged = study.snr_feeds[:8]
     losses = layer_losses(study.encoder, ranges, judged, options)
     chosen, tries = leave_worst(study.encoder, ranges, judged, options, arguments.target_snr, at_most=6)
-    study.row(f"int8 encoder, {len(chosen.exclude)} worst layers left", session(make(chosen)), step)
+    study.row(f"int8 encoder, {len(chosen.exclude)} worst layers left", cpu_session(make(chosen)), step)
     mixed = to_half(make(chosen), policy)
     study.row("the same with float16 around it", EvaluatorSession(mixed), half[1])
     report = {

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from hmerctl.export.parity.device import check_samples
 from hmerctl.export.parity.pictures import Picture
-from hmerctl.export.parity.report import Finding, Level, Tolerance, not_run
+from hmerctl.export.parity.report import Finding, Tolerance, not_run
 from hmerctl.export.parity.rewrites import check_rewrites
 from hmerctl.export.parity.sequences import Progress, check_accuracy, check_sequences, decode_both
 from hmerctl.export.parity.tensors import check_tensors
 from hmerctl.export.reference import TorchEngine
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
+from hmerctl.runtime.manifest import Level
 from hmerctl.train.models.recognizer import Recognizer
 
 _FROM_L1: tuple[Level, ...] = ("L1", "L2", "L3", "L4")

@@ -2,12 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from hmerctl.runtime.manifest import ParityLevel, ParityReport
-
-Level = Literal["L0", "L1", "L2", "L3", "L4", "L5"]
-Status = Literal["passed", "failed", "stand-in", "not-run"]
+from hmerctl.runtime.manifest import Level, ParityLevel, ParityReport, Status
 
 LEVELS: tuple[Level, ...] = ("L0", "L1", "L2", "L3", "L4", "L5")
 

@@ -12,6 +12,7 @@ from hmerctl.export.parity.rewrites import random_tokens
 from hmerctl.export.reference import TorchEngine
 from hmerctl.runtime.buckets import Bucket
 from hmerctl.runtime.engine import Engine, Memory
+from hmerctl.runtime.snr import snr_db
 
 BATCHES = (1, 2, 5)
 """Pictures in an encoder batch, and beams of a step."""
@@ -52,11 +53,9 @@ class Worst:
         if not largest <= self.max_abs and not math.isnan(self.max_abs):
             self.max_abs, self.max_at = largest, where
         noise, signal = float(np.square(difference).sum()), float(np.square(expected.astype(np.float64)).sum())
-        ratio = (
-            math.inf if noise == 0 else 10 * math.log10(signal / noise) if signal and noise < math.inf else -math.inf
-        )
-        if math.isnan(noise) or ratio < self.snr_db:
-            self.snr_db, self.snr_at = -math.inf if math.isnan(noise) else ratio, where
+        ratio = snr_db(signal, noise)
+        if ratio < self.snr_db:
+            self.snr_db, self.snr_at = ratio, where
 
     def add_log_probs(self, where: str, expected: np.ndarray, found: np.ndarray) -> None:
         """Compare log-probabilities (beam, vocabulary), the most probable token included."""
