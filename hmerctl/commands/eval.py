@@ -57,7 +57,13 @@ def evaluate(
     scores = dataclasses.replace(scores, confusions=scores.confusions[:confusions])
     if as_json:
         print_json(
-            {"model": str(model), "data": str(data), "engine": opened.engine.name, "beams": beam, **scores.to_dict()}
+            {
+                "model": model.resolve().name,
+                "data": data.resolve().name,
+                "engine": opened.engine.name,
+                "beams": beam,
+                **scores.to_dict(),
+            }
         )
     else:
         decoding = "greedy" if beam == 1 else f"beam {beam}"
