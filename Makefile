@@ -30,7 +30,7 @@ demo: .venv/.export  ## recognise, export to ONNX, prove it, measure it, draw on
 	@BIN=$(BIN) OUT=$(DEMO) bash scripts/demo.sh
 
 test: .venv/.dev  ## the test suite with coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --cov=hmerctl --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered --cov-report=xml:build/coverage.xml $(ARGS)
 
 lint: .venv/.dev  ## ruff: rules and format
 	$(BIN)/ruff check .
