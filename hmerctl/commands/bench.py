@@ -1,5 +1,6 @@
 """``hmerctl bench``: how fast a bundle is on this machine, and the figures of many machines side by side."""
 
+import sys
 from pathlib import Path
 
 import typer
@@ -40,7 +41,7 @@ def run(
 
     check_writable(out)
     plan = replace(QUICK if quick else Plan(), sustained_seconds=sustained or 0.0)
-    with Progress(console=console(), transient=True) as bar:
+    with Progress(console=console(), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("load", total=1.0)
         report = measure(
             bundle or shipped_bundle(),

@@ -55,6 +55,8 @@ def train(
     """
     import dataclasses
 
+    from lightning.pytorch.utilities import rank_zero_only
+
     from hmerctl.train.config import load_preset
     from hmerctl.train.loop import RunOptions, fit, read_run
 
@@ -76,6 +78,8 @@ def train(
     if options.max_seconds is None and options.max_steps is None:
         raise ConfigError("give a budget: --max-time (e.g. 3h) or --max-steps")
     result = fit(chosen, options)
+    if rank_zero_only.rank:  # each process of a run on several devices comes here; the first one reports
+        return
     if json_:
         print_json({**result, "out": out})
     else:
