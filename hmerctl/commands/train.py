@@ -78,7 +78,8 @@ def train(
     if options.max_seconds is None and options.max_steps is None:
         raise ConfigError("give a budget: --max-time (e.g. 3h) or --max-steps")
     result = fit(chosen, options)
-    if rank_zero_only.rank:  # each process of a run on several devices comes here; the first one reports
+    # Each process of a run on several devices comes here; the first one reports.
+    if rank_zero_only.rank:  # type: ignore[attr-defined]
         return
     if json_:
         print_json({**result, "out": out})
