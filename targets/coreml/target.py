@@ -46,7 +46,7 @@ class CoreMl(Target):
         """See ``Target``."""
         from hmerctl.targets.coreml.engine import on_a_mac
 
-        mac = Requirement("macOS 13 or later", "run", "here" if on_a_mac() else None, "verify and bench on a Mac")
+        mac = Requirement("macOS 13 or later", "run", "here" if on_a_mac() else None, "verify on a Mac")
         return [
             package("torch", "build", "pip install 'hmerctl[export]'"),
             package("coremltools", "build", f"pip install '{REQUIREMENT}'"),
