@@ -2,7 +2,13 @@
 
 
 class HmerError(Exception):
-    """Base of all errors caused by input; the CLI prints the message and exits with 1, without a traceback."""
+    """Base of all errors caused by input; the CLI prints the message and exits, without a traceback.
+
+    Attributes:
+        exit_code: of the command line.
+    """
+
+    exit_code = 1
 
 
 class InkError(HmerError):
@@ -27,3 +33,9 @@ class ConfigError(HmerError):
 
 class DataError(HmerError):
     """A dataset folder, archive or caption file is missing or malformed."""
+
+
+class StoppedError(HmerError):
+    """Work that the user stopped; what was done is saved."""
+
+    exit_code = 130  # as shells say it of Ctrl-C

@@ -12,15 +12,16 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.errors import ConfigError, StoppedError
 from hmerctl.runtime.files import recover_folder, write_text
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.checkpoint import CheckpointInfo, load_checkpoint, read_info, save_checkpoint
 from hmerctl.train.config import Preset, preset_from_dict, to_json
+from hmerctl.train.interrupt import Interrupt
 from hmerctl.train.module import TrainingModule
+from hmerctl.train.progress import BudgetBar
 from hmerctl.train.run_data import RunData
 from hmerctl.train.tensor_files import TensorFilesIO
 
@@ -79,10 +80,10 @@ def read_run(out: Path) -> tuple[Preset, RunOptions]:
 
 
 class Budget(pl.Callback):
-    """Counts training time over all resumed parts of a run, stops at the budget, and saves on the way."""
+    """Counts training time over all resumed parts of a run, stops at the budget or a signal, and saves on the way."""
 
-    def __init__(self, options: RunOptions, save: Any) -> None:
-        self.options, self.save = options, save
+    def __init__(self, options: RunOptions, save: Any, interrupt: Interrupt) -> None:
+        self.options, self.save, self.interrupt = options, save, interrupt
         self.seconds, self.step, self.samples, self.best = 0.0, 0, 0, -1.0
         self.last = self.last_save = time.monotonic()
 
@@ -114,12 +115,18 @@ class Budget(pl.Callback):
         self.seconds += now - self.last
         self.last, self.step = now, trainer.global_step
         self.samples += len(batch.raster) * trainer.world_size
+        if trainer.strategy.reduce_boolean_decision(self.interrupt.wanted, all=False):
+            self._save_all(trainer)
+            raise StoppedError(f"{self.options.out}: stopped after {self.step} steps, state saved; --resume goes on")
         if trainer.strategy.reduce_boolean_decision(self.progress() >= 1.0, all=False):
-            trainer.should_stop = True
+            trainer.should_stop = True  # Lightning validates before it leaves
         elif trainer.strategy.reduce_boolean_decision(now - self.last_save > self.options.save_seconds, all=False):
             self.last_save = now
-            trainer.save_checkpoint(self.options.out / STATE)
-            self.save(LAST)
+            self._save_all(trainer)
+
+    def _save_all(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.options.out / STATE)
+        self.save(LAST)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Keep the best weights; validation is not training time."""
@@ -141,6 +148,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
 
     Raises:
         ConfigError: the run folder is in use, or there is nothing to resume.
+        StoppedError: by a signal, with the state saved.
     """
     state = options.out / STATE
     for name in (STATE, BEST, LAST):
@@ -156,6 +164,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
     # Kernels are compiled per shape; the default cache is smaller than buckets times layers.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "20000")
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated")  # between Lightning and PyTorch
     # The averaged copy is in evaluation mode on purpose.
     warnings.filterwarnings("ignore", message=r"Found \d+ module\(s\) in eval mode")
     pl.seed_everything(preset.train.seed, verbose=False)
@@ -175,7 +184,8 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
 
     # Where the weights come from is part of what they cost.
     earlier = read_info(options.init).training if options.init else None
-    budget = Budget(options, save)
+    interrupt = Interrupt()
+    budget = Budget(options, save, interrupt)
     module = TrainingModule(preset, vocabulary, budget.progress)
     if options.init is not None and not goes_on:
         source, _ = load_checkpoint(options.init)
@@ -197,7 +207,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
         gradient_clip_val=preset.train.clip,
         logger=[CSVLogger(options.out, "logs", part), TensorBoardLogger(options.out, "tensorboard", part)],
         log_every_n_steps=preset.train.log_every,
-        callbacks=[budget, RichProgressBar(refresh_rate=20, console_kwargs={"stderr": True})],
+        callbacks=[interrupt, budget, BudgetBar(budget.progress)],
         plugins=[TensorFilesIO()],
         enable_checkpointing=False,
         enable_model_summary=False,
@@ -206,7 +216,6 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
     )
     trainer.fit(module, data, ckpt_path=state if goes_on else None)
     trainer.save_checkpoint(state)
-    trainer.validate(module, data, verbose=False)
     save(LAST)
     return {"steps": budget.step, "samples": budget.samples, "seconds": budget.seconds, "best_exprate": budget.best}
 

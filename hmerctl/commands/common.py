@@ -42,7 +42,7 @@ class Group(TyperGroup):
             return super().invoke(ctx)
         except HmerError as error:
             fail(error)
-            raise typer.Exit(1) from error
+            raise typer.Exit(error.exit_code) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of our output has seen enough; click ends quietly
                 raise

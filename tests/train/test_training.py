@@ -1,5 +1,6 @@
 """A run learns, resumes exactly, and several processes share a batch as one would compute it."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,11 @@ import torch
 from safetensors.torch import load_file
 from synthetic import TINY, make_dataset
 
-from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.errors import ConfigError, StoppedError
 from hmerctl.train.checkpoint import load_checkpoint
 from hmerctl.train.config import load_preset
 from hmerctl.train.loop import RunOptions, fit, read_run
-from hmerctl.train.module import rate_factor
+from hmerctl.train.module import TrainingModule, rate_factor
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,7 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_decodes(data, tmp_path):
     model, info = load_checkpoint(tmp_path / "run/last")
     assert info.training["steps"] == 100
     assert not model.training
+    assert len(column(tmp_path / "run", "valid_exprate")) == 1, "validated once, at the end"
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(data, tmp_path):
@@ -54,6 +56,29 @@ def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(data, tmp_path):
     fit(preset, RunOptions(**{**resumed.__dict__, "max_steps": 6}))
     whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert whole.keys() == parts.keys()
+    for name, tensor in whole.items():
+        torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_run_between_two_steps_and_nothing_is_lost(data, tmp_path, monkeypatch, number):
+    preset = load_preset("edge", [*TINY, "model.decoder.dropout=0.0", "train.decay=0.0"])
+    fit(preset, options(data, tmp_path / "whole", 4))
+    before, step = signal.getsignal(number), TrainingModule.training_step
+
+    def interrupted(self, batch, index):
+        if self.global_step == 1:
+            signal.raise_signal(number)
+        return step(self, batch, index)
+
+    monkeypatch.setattr(TrainingModule, "training_step", interrupted)
+    with pytest.raises(StoppedError, match="after 2 steps, state saved; --resume"):
+        fit(preset, options(data, tmp_path / "parts", 4))
+    assert signal.getsignal(number) == before
+    assert load_checkpoint(tmp_path / "parts/last")[1].training["steps"] == 2
+    chosen, resumed = read_run(tmp_path / "parts")
+    fit(chosen, resumed)
+    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     for name, tensor in whole.items():
         torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-6, msg=name)
 
