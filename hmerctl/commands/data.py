@@ -75,6 +75,40 @@ def merge(
 
 
 @data.command()
+def take(
+    dataset: Path = _DATASET,
+    out: Path = typer.Option(..., help="Dataset folder to write; an older dataset there is replaced."),
+    count: int = typer.Option(..., min=1, help="How many expressions, drawn at random."),
+    seed: int = typer.Option(0, min=0, help="Another seed draws others; of one seed, 64 have the 16."),
+    largest: str | None = typer.Option(
+        None, metavar="HEIGHTxWIDTH", help="Only rasters of at most so many pixels, e.g. 64x160."
+    ),
+    min_tokens: int = typer.Option(1, min=1, help="Only labels of at least so many tokens."),
+    preset: str = typer.Option("edge", help="Preset whose raster contract draws the rasters of --largest."),
+) -> None:
+    """Take a random part of a dataset into a new one, e.g. to see whether a model can learn it by heart.
+
+    hmerctl data take data/train --count 512 --largest 80x160 --preset zhou2023 --out data/small
+    """
+    import re
+
+    from hmerctl.train.config import load_preset
+    from hmerctl.train.dataset import ExpressionDataset, check_replaceable, write_dataset
+    from hmerctl.train.subset import Wanted, choose
+
+    size = re.fullmatch(r"(\d+)x(\d+)", largest) if largest is not None else None
+    if largest is not None and not size:
+        raise typer.BadParameter("--largest: write height and width, e.g. 64x160")
+    check_replaceable(out)
+    limit = (int(size[1]), int(size[2])) if size else None
+    source = ExpressionDataset(dataset)
+    chosen = choose(source, count, Wanted(limit, min_tokens, load_preset(preset).raster), seed)
+    report = {"taken_from": dataset.name, "seed": seed, "largest": largest, "min_tokens": min_tokens}
+    write_dataset(out, (source[i] for i in chosen), report)
+    typer.echo(f"{out}: {count} of {len(source)} expressions")
+
+
+@data.command()
 def compose(
     datasets: list[Path] = typer.Option(
         ..., "--data", help="Dataset with symbol groups; may be given several times."

@@ -83,6 +83,19 @@ def test_merge(dataset: Path) -> None:
     assert (report["read"], report["written"], len(report["skipped"])) == (4, 2, 2)
 
 
+def test_take_writes_a_part(dataset: Path) -> None:
+    out = dataset.parent / "part"
+    result = run("take", dataset, "--out", out, "--count", 1, "--largest", "300x400")
+    assert result.exit_code == 0
+    assert "1 of 2 expressions" in result.stdout
+    part = ExpressionDataset(out)
+    assert part.ids[0] in ("one", "two")
+    assert part.report == {"taken_from": "d", "seed": 0, "largest": "300x400", "min_tokens": 1}
+    assert run("take", dataset, "--out", out, "--count", 1, "--largest", "300").exit_code == 2
+    assert "only 0 of 2" in run("take", dataset, "--out", out, "--count", 1, "--largest", "9x9").stderr
+    assert len(ExpressionDataset(out)) == 1
+
+
 def test_compose_writes_a_dataset_with_symbol_groups(tmp_path: Path) -> None:
     source = make_dataset(tmp_path / "source", 20)
     result = run("compose", "--data", source, "--out", tmp_path / "new", "--count", 7, "--seed", 3)
