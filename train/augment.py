@@ -1,6 +1,6 @@
 """Augmentation on strokes, before drawing: what a pen could have done otherwise without changing the label."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,15 +16,22 @@ class View:
         matrix: float64 (2, 2), applied to column vectors (x, y): rotation, slant, aspect and scale.
         pen: pen width, pixels.
         seed: of everything else drawn for this sample.
+        stretched: the matrix has a stretch of the stepwise views (see train/views.py).
     """
 
     matrix: np.ndarray
     pen: float
     seed: tuple[int, ...]
+    stretched: bool = False
 
     def extent(self, size: np.ndarray) -> np.ndarray:
         """About the width and height, pixels, of an ink of ``size`` in this view (a bound but for jitter)."""
         return np.abs(self.matrix) @ size
+
+    def stretch(self, matrix: np.ndarray) -> "View":
+        """This view, stretched after all its other distortions; float64 (2, 2), the identity for not at all."""
+        stretched = not np.array_equal(matrix, np.eye(2))
+        return replace(self, matrix=matrix @ self.matrix, stretched=stretched) if stretched else self
 
 
 def draw_view(config: AugmentConfig | None, seed: tuple[int, ...], pen: float) -> View:
@@ -56,12 +63,14 @@ class Sample:
         classes: int64 (strokes,), 0 where unknown.
         tokens: int64 (length,).
         pen: pen width, pixels.
+        stretched: see ``View``.
     """
 
     strokes: list[np.ndarray]
     classes: np.ndarray
     tokens: np.ndarray
     pen: float
+    stretched: bool = False
 
 
 class Augmenter:
@@ -74,7 +83,8 @@ class Augmenter:
         """Deterministic: the same ink and view give the same sample."""
         strokes = np.split(ink.points, np.cumsum(ink.lengths)[:-1])
         if self.config is None:
-            return Sample(strokes, ink.symbol_token[ink.stroke_symbol], ink.tokens, view.pen)
+            strokes = [stroke @ view.matrix.T for stroke in strokes]
+            return Sample(strokes, ink.symbol_token[ink.stroke_symbol], ink.tokens, view.pen, view.stretched)
         rng = np.random.default_rng(view.seed)
         by_symbol: list[list[np.ndarray]] = [[] for _ in ink.symbol_token]
         for stroke, symbol in zip(strokes, ink.stroke_symbol.tolist(), strict=True):
@@ -87,7 +97,7 @@ class Augmenter:
         assert drawn is not None
         out, classes = drawn
         tokens = np.array([exchange.get(t, t) for t in ink.tokens.tolist()], np.int64)
-        return Sample(self._distort(out, view, rng), np.array(classes), tokens, view.pen)
+        return Sample(self._distort(out, view, rng), np.array(classes), tokens, view.pen, view.stretched)
 
     def _symbols(
         self, ink: TrainingInk, by_symbol: list[list[np.ndarray]], exchange: dict[int, int], rng: np.random.Generator

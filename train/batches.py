@@ -14,6 +14,7 @@ from hmerctl.train.compose.composer import Composer, Composition
 from hmerctl.train.config import TrainConfig
 from hmerctl.train.inks import TrainingInk
 from hmerctl.train.models.parts import MAX_STEPS
+from hmerctl.train.views import stretch_in_room
 
 # A new shape compiles kernels for a quarter of a second on a CPU: few shapes, little padding.
 HEIGHTS = (48, 64, 80, 96, 128, 160, 192, 256)
@@ -40,6 +41,7 @@ class Batch:
         inputs, targets: int64 (batch, time): label after sos, label before eos; pad 0.
         dense: int64 (batch, height / stride, width / stride): class of the ink in each cell, 0 for none or
             unknown.
+        stretched: bool (batch,): drawn stretched in one direction (see train/views.py).
         tokens_in_batch: number of targets in the whole batch over all devices (the loss is a mean over it).
     """
 
@@ -48,6 +50,7 @@ class Batch:
     inputs: Tensor
     targets: Tensor
     dense: Tensor
+    stretched: Tensor
     tokens_in_batch: int
 
 
@@ -109,8 +112,13 @@ class BatchStream:
         return self._compositions[1]
 
     def view(self, epoch: int, index: int) -> View:
-        """The distortion of a training ink in an epoch."""
-        return draw_view(self.augmenter.config, (self.config.seed, epoch, index), self.spec.pen_width)
+        """The distortion of a real or composed ink in an epoch."""
+        view = draw_view(self.augmenter.config, (self.config.seed, epoch, index), self.spec.pen_width)
+        if self.config.views is None:
+            return view
+        room = np.array([WIDTHS[-1], HEIGHTS[-1]], np.float64) - self._border
+        extent = view.extent(self._part(epoch, index).size)
+        return view.stretch(stretch_in_room(self.config.views, epoch, index, extent, room))
 
     def plan(self, epoch: int) -> list[PlannedBatch]:
         """All batches of an epoch, in order. Every ink is seen once; a few again to fill last batches.
@@ -120,11 +128,9 @@ class BatchStream:
         A bucket's samples that do not fill a batch go up to the next larger bucket.
         """
         rng = np.random.default_rng((self.config.seed, epoch))
-        border = 2 * self.spec.margin + 2
         waiting: dict[tuple[int, int], list[int]] = {}
-        sizes = [*(ink.size for ink in self.inks), *(c.size for c in self.compositions(epoch))]
-        for index in rng.permutation(len(sizes)).tolist():
-            width, height = self.view(epoch, index).extent(sizes[index]) + border
+        for index in rng.permutation(len(self.inks) + len(self.compositions(epoch))).tolist():
+            width, height = self.view(epoch, index).extent(self._part(epoch, index).size) + self._border
             waiting.setdefault(bucket_of(height, width), []).append(index)
         batches: list[PlannedBatch] = []
         buckets = sorted(((h, w) for h in HEIGHTS for w in WIDTHS), key=lambda b: (b[0] * b[1], b))
@@ -159,7 +165,7 @@ class BatchStream:
         """Draw this process's part of a planned batch."""
         mine = planned.indices[self.rank :: self.devices]
         samples = [self.augmenter(self.ink(epoch, i), self.view(epoch, i)) for i in mine]
-        lengths = [self._tokens(epoch, i) for i in planned.indices]
+        lengths = [len(self._part(epoch, i).tokens) for i in planned.indices]
         counted = sum(lengths) + len(lengths)
         return collate(samples, planned.height, planned.width, max(lengths), self.spec, self.stride, counted)
 
@@ -170,9 +176,14 @@ class BatchStream:
         assert self.composer is not None
         return self.composer.ink(self.compositions(epoch)[index - len(self.inks)])
 
-    def _tokens(self, epoch: int, index: int) -> int:
-        real = index < len(self.inks)
-        return len(self.inks[index].tokens if real else self.compositions(epoch)[index - len(self.inks)].tokens)
+    def _part(self, epoch: int, index: int) -> TrainingInk | Composition:
+        """What is known of an ink by its index in an epoch before it is composed."""
+        return self.inks[index] if index < len(self.inks) else self.compositions(epoch)[index - len(self.inks)]
+
+    @property
+    def _border(self) -> int:
+        """Pixels of a raster's width and height beside its ink's extent."""
+        return 2 * self.spec.margin + 2
 
 
 def collate(
@@ -195,7 +206,9 @@ def collate(
         targets[i, :n], targets[i, n] = sample.tokens[:time], EOS
         mark_cells(dense[i], strokes, sample.classes, spec.margin, stride)
     raster /= 255
+    stretched = np.array([sample.stretched for sample in samples])
     tensors = {"raster": raster, "size": size, "inputs": inputs, "targets": targets, "dense": dense}
+    tensors["stretched"] = stretched
     return Batch(tokens_in_batch=counted, **{name: torch.from_numpy(array) for name, array in tensors.items()})
 
 

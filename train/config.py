@@ -50,6 +50,22 @@ class AugmentConfig:
 
 
 @dataclass(frozen=True)
+class ViewsConfig:
+    """Stepwise training views (Zhou 2023); see train/views.py.
+
+    Attributes:
+        x_scale, y_scale: how far a picture is stretched in x at one moment, in y at another (m and n), at least 1.
+    """
+
+    x_scale: float = 3.0
+    y_scale: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.x_scale < 1 or self.y_scale < 1:
+            raise ValueError(f"scales must be at least 1, not {self.x_scale} and {self.y_scale}")
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """How a model is trained.
 
@@ -75,6 +91,8 @@ class TrainConfig:
         composed_epochs: epochs in a row that share their composed expressions, distorted anew in each. Composing
             costs half a millisecond an expression at the start of an epoch, in every process that draws batches.
         augment: distortions; false in a preset for none.
+        views: stepwise views, in which a picture is stretched in x, stretched in y and plain in turn; false in a
+            preset for none.
     """
 
     seed: int = 1
@@ -98,6 +116,7 @@ class TrainConfig:
     composed: float = 0.0
     composed_epochs: int = 1
     augment: AugmentConfig | None = field(default_factory=AugmentConfig)
+    views: ViewsConfig | None = None
 
     def __post_init__(self) -> None:
         if self.precision not in ("auto", "bf16", "fp32"):
@@ -124,9 +143,18 @@ class Preset:
     train: TrainConfig = field(default_factory=TrainConfig)
     raster: RasterSpec = field(default_factory=RasterSpec)
 
+    def __post_init__(self) -> None:
+        if self.train.views is not None and self.model.position.get("stepwise"):
+            raise ConfigError(
+                "train.views stretches pictures, model.position.stepwise the positions of plain ones: "
+                "two forms of the same views, of which one can be chosen"
+            )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as it stands in a checkpoint."""
-        return dataclasses.asdict(self)
+        """Plain data, as it stands in a checkpoint; as a preset file may have it: false where there is none."""
+        table = dataclasses.asdict(self)
+        table["train"] = {key: False if value is None else value for key, value in table["train"].items()}
+        return table
 
 
 def load_preset(name: str, settings: list[str] | None = None) -> Preset:
@@ -162,6 +190,8 @@ def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
     train = dict(table.pop("train", {}))
     ranges = train.pop("augment", {})
     augment = _build(AugmentConfig, ranges, f"{where} [train.augment]") if isinstance(ranges, dict) else None
+    scales = train.pop("views", None)
+    views = _build(ViewsConfig, scales, f"{where} [train.views]") if isinstance(scales, dict) else None
     if "betas" in train:
         betas = train["betas"]
         if not isinstance(betas, list | tuple) or len(betas) != 2:
@@ -169,7 +199,7 @@ def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
         train["betas"] = tuple(betas)
     parts = {
         "model": _build(ModelConfig, table.pop("model", {}), f"{where} [model]"),
-        "train": _build(TrainConfig, {**train, "augment": augment}, f"{where} [train]"),
+        "train": _build(TrainConfig, {**train, "augment": augment, "views": views}, f"{where} [train]"),
         "raster": _build(RasterSpec, table.pop("raster", {}), f"{where} [raster]"),
     }
     return _build(Preset, {**table, **parts}, where)

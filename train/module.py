@@ -73,7 +73,8 @@ class TrainingModule(pl.LightningModule):
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Token loss and dense loss (scalars), and logits (batch, time, vocabulary)."""
         features, mask = self.model.features(batch.raster, batch.size)
-        logits = self.model.decoder(self.model.remember(features, mask), batch.inputs)
+        stretched = batch.stretched if self.settings.views is not None else None
+        logits = self.model.decoder(self.model.remember(features, mask, stretched), batch.inputs)
         token_loss = F.cross_entropy(
             logits.flatten(0, 1).float(),
             batch.targets.flatten(),

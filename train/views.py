@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from hmerctl.train.config import ViewsConfig
+
 
 def stepwise_stretch(epoch: int, index: int, x_scale: float, y_scale: float) -> np.ndarray:
     """How a picture is stretched at one moment of training.
@@ -21,3 +23,20 @@ def stepwise_stretch(epoch: int, index: int, x_scale: float, y_scale: float) -> 
     """
     turn = (epoch + index) % 3
     return np.diag([x_scale if turn == 1 else 1.0, y_scale if turn == 2 else 1.0])
+
+
+def stretch_in_room(config: ViewsConfig, epoch: int, index: int, extent: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """``stepwise_stretch``, but no further than the largest training bucket has room.
+
+    A picture that is too long to be stretched m times is stretched less in x, and keeps its height: shrunk to fit,
+    its symbols would become small, which is another distortion than the paper's.
+
+    Args:
+        extent: width and height before, pixels, float64 (2,).
+        room: width and height of the largest picture, pixels, float64 (2,).
+
+    Returns:
+        float64 (2, 2); the identity where there is no room at all.
+    """
+    stretch = stepwise_stretch(epoch, index, config.x_scale, config.y_scale).diagonal()
+    return np.diag(np.minimum(stretch, np.maximum(room / np.maximum(extent, 1.0), 1.0)))

@@ -107,8 +107,6 @@ def locality(
     *_, found = progress(steps, "maps", min(samples, len(dataset)))
     description = {"checkpoint": str(checkpoint), "data": str(data), **found.to_dict()}
     preset = local_preset(info.preset, found.windows).to_dict()
-    if preset["train"]["augment"] is None:
-        preset["train"]["augment"] = False
     write_text(out / "locality.json", to_json(description) + "\n")
     write_text(out / "locality.md", report.markdown(f"Locality of {info.name} on {data.name}", found))
     write_bytes(out / "diagonality.png", report.draw_curves(found))

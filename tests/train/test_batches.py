@@ -13,7 +13,7 @@ from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import CROHME, EOS, PAD, SOS
 from hmerctl.train.augment import Augmenter, draw_view
 from hmerctl.train.batches import BatchStream, bucket_of, fit, mark_cells
-from hmerctl.train.config import AugmentConfig, TrainConfig
+from hmerctl.train.config import AugmentConfig, TrainConfig, ViewsConfig
 from hmerctl.train.inks import InkBank, Relabeller, prepare
 
 SPEC = RasterSpec()
@@ -37,8 +37,11 @@ def stream(config=None, **kwargs):
     return BatchStream(INKS, Augmenter(config.augment, bank, Relabeller(CROHME, bank)), config, SPEC, 8, **kwargs)
 
 
+FIELDS = ("raster", "size", "inputs", "targets", "dense", "stretched")
+
+
 def same(a, b):
-    return all(torch.equal(getattr(a, n), getattr(b, n)) for n in ("raster", "size", "inputs", "targets", "dense"))
+    return all(torch.equal(getattr(a, n), getattr(b, n)) for n in FIELDS)
 
 
 def test_every_ink_is_seen_in_every_epoch():
@@ -103,6 +106,43 @@ def test_a_long_segment_marks_every_cell_it_crosses():
     cells = np.zeros((2, 8), np.int64)
     mark_cells(cells, [np.array([[0.0, 0.0], [57.0, 0.0]])], np.array([9]), margin=0, stride=8)
     assert cells.tolist() == [[9] * 8, [0] * 8]
+
+
+VIEWS = ViewsConfig(x_scale=3.0, y_scale=2.0)
+
+
+def test_views_stretch_each_ink_in_one_direction_in_turn():
+    """Without distortions the size of every picture tells its stretch; in three epochs an ink has all three."""
+    plain = stream(TrainConfig(batch_pixels=60_000, augment=None))
+    views = stream(TrainConfig(batch_pixels=60_000, augment=None, views=VIEWS))
+    for index, ink in enumerate(INKS[:5]):
+        seen = set()
+        for epoch in range(3):
+            before, after = (s.augmenter(ink, s.view(epoch, index)) for s in (plain, views))
+            low, high = (np.maximum(np.concatenate(sample.strokes).max(0), 1e-9) for sample in (before, after))
+            seen.add(tuple((high / low).round(6).tolist()))
+            assert after.stretched == (not np.array_equal(low, high))
+        assert seen == {(1, 1), (3, 1), (1, 2)}
+
+
+@pytest.mark.parametrize("augment", [None, AugmentConfig(warp=0.0)])
+def test_batches_are_planned_with_the_stretched_extent(augment):
+    """No picture is scaled down to fit, so none is larger than planned: distortions first, the stretch last."""
+    views = stream(TrainConfig(batch_pixels=60_000, augment=augment, views=VIEWS))
+    for planned in views.plan(1):
+        for index in planned.indices:
+            view = views.view(1, index)
+            width, height = view.extent(INKS[index].size) + 2 * SPEC.margin + 2
+            assert height <= planned.height and width <= planned.width
+        assert views.draw(planned, 1).stretched.tolist() == [views.view(1, i).stretched for i in planned.indices]
+
+
+def test_a_stream_with_views_that_starts_later_gives_the_same_batches():
+    config = TrainConfig(batch_pixels=60_000, views=VIEWS)
+    plain = list(itertools.islice(stream(config).batches(), 9))
+    later = list(itertools.islice(stream(config).batches(4), 5))
+    assert all(same(a, b) for a, b in zip(plain[4:], later, strict=True))
+    assert {bool(s) for batch in plain for s in batch.stretched} == {True, False}
 
 
 def test_a_view_without_distortion_changes_nothing():

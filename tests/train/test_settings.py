@@ -3,7 +3,7 @@
 import pytest
 
 from hmerctl.runtime.errors import ConfigError
-from hmerctl.train.config import PRESETS, load_preset
+from hmerctl.train.config import PRESETS, load_preset, preset_from_dict
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,8 @@ from hmerctl.train.config import PRESETS, load_preset
         ("train.validate_every=0", "validate_every = 0"),
         ("train.seed=-1", "seed = -1"),
         ("train.augment.warp=much", "warp = 'much'"),
+        ("train.views.x_scale=0.5", "at least 1"),
+        ("train.views.z_scale=2.0", "unknown key 'z_scale'"),
         ("raster.margin=-3", "margin = -3"),
         ("raster=5", "raster = 5"),
     ],
@@ -30,3 +32,17 @@ def test_a_wrong_setting_is_named(setting: str, words: str) -> None:
 @pytest.mark.parametrize("name", [path.stem for path in PRESETS.glob("*.toml")])
 def test_shipped_presets_pass(name: str) -> None:
     assert load_preset(name, ["train.learning_rate=1"]).name
+
+
+def test_zhou2023_has_stepwise_views_with_the_scales_of_its_positions() -> None:
+    preset = load_preset("zhou2023")
+    assert preset.train.views is not None
+    assert preset.train.views.x_scale == preset.model.position["x_scale"]
+    assert preset.train.views.y_scale == preset.model.position["y_scale"]
+    assert load_preset("zhou2023", ["train.views=false"]).train.views is None
+    assert preset_from_dict(preset.to_dict()) == preset
+
+
+def test_views_of_the_picture_and_of_the_positions_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="one can be chosen"):
+        load_preset("zhou2023", ["model.position.stepwise=true"])

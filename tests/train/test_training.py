@@ -48,8 +48,9 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_decodes(data, tmp_path):
     assert len(column(tmp_path / "run", "valid_exprate")) == 1, "validated once, at the end"
 
 
-def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(data, tmp_path):
-    preset = load_preset("edge", [*TINY, "model.decoder.dropout=0.0", "train.decay=0.0"])
+@pytest.mark.parametrize("views", ["false", "{x_scale=3.0, y_scale=2.0}"])
+def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(data, tmp_path, views):
+    preset = load_preset("edge", [*TINY, "model.decoder.dropout=0.0", "train.decay=0.0", f"train.views={views}"])
     fit(preset, options(data, tmp_path / "whole", 6))
     fit(preset, options(data, tmp_path / "parts", 3))
     _, resumed = read_run(tmp_path / "parts")

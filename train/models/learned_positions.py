@@ -120,3 +120,9 @@ class SumPosition(Position):
         for part in self.parts:
             x = part(x, mask)
         return x
+
+    def in_views(self, x: Tensor, mask: Tensor, stretched: Tensor) -> Tensor:
+        """See ``Position.in_views``."""
+        for part in cast("list[Position]", list(self.parts)):
+            x = part.in_views(x, mask, stretched)
+        return x

@@ -113,6 +113,10 @@ class Position(nn.Module):
         padding -> x with its place, of the same shape, zero in padding."""
         raise NotImplementedError
 
+    def in_views(self, x: Tensor, mask: Tensor, stretched: Tensor) -> Tensor:
+        """``forward`` in training with stepwise views: bool (batch,) says which pictures were drawn stretched."""
+        return self(x, mask)
+
 
 @register("position", "none", PositionConfig)
 class NoPosition(Position):
@@ -220,9 +224,8 @@ class MultiScalePosition(AxisTables):
             sinusoid(down, half, channels, config.y_scale), sinusoid(across, half, channels, config.x_scale)
         )
         self.stepwise = config.stepwise
-        if config.stepwise:
-            self.register_buffer("plain_rows", sinusoid(down, half, channels).T.float(), persistent=False)
-            self.register_buffer("plain_columns", sinusoid(across, half, channels).T.float(), persistent=False)
+        self.register_buffer("plain_rows", sinusoid(down, half, channels).T.float(), persistent=False)
+        self.register_buffer("plain_columns", sinusoid(across, half, channels).T.float(), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """See ``Position.forward``."""
@@ -233,6 +236,15 @@ class MultiScalePosition(AxisTables):
         tall = join_axes(self.rows, self.plain_columns, height, width, self.rows_first)
         coin = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5
         return x + torch.where(coin, wide, tall) * mask
+
+    def in_views(self, x: Tensor, mask: Tensor, stretched: Tensor) -> Tensor:
+        """A plain picture gets both scales, as in inference, a stretched one the plain table: its cells count the
+        coordinates m x or n y of equations 2 and 3 already **(reading)**, and scaled again they would be m m x. So a
+        symbol has the same place along x in the plain picture as in the one stretched in x, and so for y.
+        """
+        height, width = x.shape[2], x.shape[3]
+        plain = join_axes(self.plain_rows, self.plain_columns, height, width, self.rows_first)
+        return x + torch.where(stretched[:, None, None, None], plain, self.table(height, width)) * mask
 
 
 @register("position", "sinusoidal", TableConfig)

@@ -70,12 +70,19 @@ class Recognizer(nn.Module):
         """Encoder output (batch, channels, rows, columns) and mask (batch, 1, rows, columns)."""
         return self.encoder(raster, size)
 
-    def remember(self, features: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Position encoding, context, and what the decoder needs of the picture."""
+    def remember(self, features: Tensor, mask: Tensor, stretched: Tensor | None = None) -> dict[str, Tensor]:
+        """Position encoding, context, and what the decoder needs of the picture.
+
+        ``stretched``, bool (batch,), belongs to training with stepwise views: see ``Position.in_views``.
+        """
+
+        def place(x: Tensor) -> Tensor:
+            return self.position(x, mask) if stretched is None else self.position.in_views(x, mask, stretched)
+
         if self.position.on == "keys":
             values = self.context(features, mask)
-            return self.decoder.memory(values, self.position(values, mask), mask)
-        positioned = self.context(self.position(features, mask), mask)
+            return self.decoder.memory(values, place(values), mask)
+        positioned = self.context(place(features), mask)
         return self.decoder.memory(positioned, positioned, mask)
 
     def encode(self, raster: Tensor, size: Tensor) -> dict[str, Tensor]:

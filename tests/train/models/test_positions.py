@@ -90,6 +90,17 @@ def test_stepwise_training_shows_one_stretch_at_a_time_and_inference_both() -> N
     assert torch.equal(encoding(part.eval(), 4, 7), both)
 
 
+def test_a_symbol_has_the_same_place_in_the_plain_and_in_the_stretched_picture() -> None:
+    """Zhou 2023, figure 4 and equations 2-3: cell m x of the picture stretched in x is cell x of the plain one."""
+    part = build("position", {"name": "multi-scale", "x_scale": 3.0, "y_scale": 2.0}, channels=16)
+    stretched = torch.tensor([False, True])
+    seen = part.in_views(torch.zeros(2, 16, 8, 21), torch.ones(2, 1, 8, 21), stretched)  # type: ignore[operator]
+    plain, other = seen
+    assert torch.equal(plain, encoding(part, 8, 21))
+    assert torch.allclose(plain[:8, :, :7], other[:8, :, ::3], atol=1e-6)
+    assert torch.allclose(plain[8:, :4], other[8:, ::2], atol=1e-6)
+
+
 def test_sinusoidal_has_rows_first_and_the_frequencies_of_half_the_channels() -> None:
     """Paper 2, section 3.2: ``position_encoding(row_pos, dim // 2)`` and the same for columns."""
     table = encoding(build("position", {"name": "sinusoidal"}, channels=16), 6, 9)
