@@ -11,7 +11,7 @@ from hmerctl.export.graphs import take_apart
 from hmerctl.export.metadata import decoder_info
 from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
-from hmerctl.runtime.buckets import Bucket
+from hmerctl.runtime.buckets import Padding
 from hmerctl.runtime.bundle import MANIFEST, list_files, write_manifest
 from hmerctl.runtime.decode import read_pixels
 from hmerctl.runtime.errors import BundleError
@@ -40,7 +40,7 @@ def write_bundle(
     source: Source,
     target: TargetInfo,
     build: Callable[[Path], tuple[Component, ...]],
-    buckets: Sequence[Bucket],
+    padding: Padding,
     samples: Sequence[Ink],
 ) -> Manifest:
     """Write a bundle; one that is already at ``path`` is replaced as a whole.
@@ -50,7 +50,7 @@ def write_bundle(
         source: what is exported.
         target: what the bundle is made for.
         build: writes the graphs into the folder it is given and describes them.
-        buckets: raster sizes that the encoder takes.
+        padding: raster sizes that the encoder takes.
         samples: inks to put in, with the LaTeX that PyTorch decodes from them.
 
     Raises:
@@ -78,13 +78,14 @@ def write_bundle(
             ),
             target=target,
             preprocessing=info.raster,
-            buckets=tuple((bucket.height, bucket.width) for bucket in buckets),
+            buckets=tuple((bucket.height, bucket.width) for bucket in padding.buckets),
+            padding_step=padding.step,
             vocabulary=VocabularyInfo(sha256=info.vocabulary.sha256, size=len(info.vocabulary)),
             decoder=decoder_info(source.model, tuple(spec.name for spec in encoder.outputs)),
             decoding=decoding,
             calibration=info.calibration,
             components=components,
-            samples=tuple(_write_sample(folder, ink, source, buckets, decoding) for ink in samples),
+            samples=tuple(_write_sample(folder, ink, source, padding, decoding) for ink in samples),
             files=list_files(folder),
             tools=tool_versions(),
         )
@@ -103,15 +104,13 @@ def tool_versions() -> dict[str, str]:
     return versions
 
 
-def _write_sample(
-    folder: Path, ink: Ink, source: Source, buckets: Sequence[Bucket], decoding: DecodingDefaults
-) -> Sample:
+def _write_sample(folder: Path, ink: Ink, source: Source, padding: Padding, decoding: DecodingDefaults) -> Sample:
     """Put one ink into ``samples/``; what it must give is decoded by PyTorch through the device's own search."""
     file = f"samples/{ink.id}.json"
     (folder / file).write_text(format_strokes(replace(ink, truth=None)) + "\n", encoding="utf-8")
     pixels = rasterise_ink(read_strokes(folder / file), source.info.raster).pixels
     options = decode_options(decoding, source.info.vocabulary)
-    best = read_pixels(TorchEngine(source.model), pixels, buckets, options)
+    best = read_pixels(TorchEngine(source.model), pixels, padding, options)
     tokens = tuple(source.info.vocabulary.decode(best.ids))
     return Sample(
         file=file, tokens=tokens, latex=detokenise(tokens), raster_sha256=hashlib.sha256(pixels.tobytes()).hexdigest()

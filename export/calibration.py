@@ -8,7 +8,7 @@ import onnx
 import onnxruntime
 
 from hmerctl.export.session import cpu_session
-from hmerctl.runtime.buckets import BUCKETS, Bucket, bucket_for, pad
+from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engines.onnx import OnnxSession
 from hmerctl.runtime.manifest import DecoderInfo
@@ -16,14 +16,15 @@ from hmerctl.runtime.manifest import DecoderInfo
 Feeds = dict[str, np.ndarray]
 
 
-def encoder_feeds(rasters: Sequence[np.ndarray], buckets: Sequence[Bucket] = BUCKETS) -> Iterator[Feeds]:
-    """Encoder inputs, each raster in its bucket.
+def encoder_feeds(rasters: Sequence[np.ndarray], padding: Padding = TO_BUCKETS) -> Iterator[Feeds]:
+    """Encoder inputs, each raster padded as on the device.
 
     Args:
         rasters: uint8 (height, width) each, ink 255 on 0.
+        padding: the bundle's; buckets if left out.
     """
     for pixels in rasters:
-        raster, size = pad(pixels, bucket_for(pixels, buckets))
+        raster, size = padding.pad(pixels)
         yield {"raster": raster, "size": size}
 
 
@@ -33,7 +34,7 @@ def step_feeds(
     decoder: DecoderInfo,
     rasters: Sequence[np.ndarray],
     every: int = 4,
-    buckets: Sequence[Bucket] = BUCKETS,
+    padding: Padding = TO_BUCKETS,
 ) -> Iterator[Feeds]:
     """Step inputs met while the rasters are decoded greedily by the float32 graphs.
 
@@ -42,7 +43,7 @@ def step_feeds(
     """
     encoding, stepping = cpu_session(encoder), _Recorder(cpu_session(step), every)
     names = [output.name for output in encoding.get_outputs()]
-    for feed in encoder_feeds(rasters, buckets):
+    for feed in encoder_feeds(rasters, padding):
         memory = dict(zip(names, encoding.run(None, feed), strict=True))
         session = OnnxSession(stepping, decoder.state, memory, 1, decoder.max_steps)
         search(session, DecodeOptions(beams=1, max_steps=decoder.max_steps))

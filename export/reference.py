@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmerctl.runtime.buckets import Bucket, pad, pad_all
+from hmerctl.runtime.buckets import Bucket, Padding, pad_all
 from hmerctl.runtime.engine import Memory
 from hmerctl.train.decoding import advance, greedy, zero_state
 from hmerctl.train.models.parts import MAX_STEPS
@@ -85,13 +85,13 @@ def greedy_ids(model: Recognizer, rasters: Sequence[np.ndarray], bucket: Bucket)
 
 
 @torch.no_grad()
-def margin(model: Recognizer, pixels: np.ndarray, bucket: Bucket, prefix: Sequence[int]) -> float:
+def margin(model: Recognizer, pixels: np.ndarray, padding: Padding, prefix: Sequence[int]) -> float:
     """How far the most probable next token is ahead of the second, in log-probability.
 
     Args:
         prefix: token ids from sos on.
     """
-    raster, size = map(torch.from_numpy, pad(pixels, bucket))
+    raster, size = map(torch.from_numpy, padding.pad(pixels))
     logits: Tensor = model(raster, size, torch.tensor([list(prefix)]))[0, -1]
     first, second = logits.log_softmax(0).topk(2).values.tolist()
     return first - second

@@ -1,6 +1,12 @@
-"""Buckets: the few raster sizes that graphs see. A raster is padded with zeros to the smallest one that fits."""
+"""The raster sizes that graphs see. A raster is padded with zeros at the bottom and on the right.
+
+Graphs of fixed sizes know a few buckets, and a raster is padded to the smallest one that fits. A graph that takes any
+size needs whole cells only: there a raster is padded to a multiple of some pixels, which spares what a bucket holds
+beyond it.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +41,39 @@ def smallest_bucket(height: int, width: int, buckets: Sequence[Bucket] = BUCKETS
         f"no bucket of this model holds a raster of {height} x {width} pixels; write smaller or in parts, "
         "or use a bundle with larger buckets"
     )
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How large a raster is made before it goes into the encoder.
+
+    Attributes:
+        buckets: sizes in the order in which they are tried; a raster that fits none is refused, whatever the step.
+        step: pixels; both sides are padded to its next multiple, and no further. None: to the first bucket that fits.
+    """
+
+    buckets: tuple[Bucket, ...] = BUCKETS
+    step: int | None = None
+
+    def size(self, pixels: np.ndarray) -> Bucket:
+        """Height and width to which a picture (height, width) is padded.
+
+        Raises:
+            EngineError: it is larger than every bucket.
+        """
+        bucket = bucket_for(pixels, self.buckets)
+        if self.step is None:
+            return bucket
+        height, width = (-(-side // self.step) * self.step for side in pixels.shape)
+        return Bucket(height, width)
+
+    def pad(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The encoder's two inputs for one picture, see ``pad``."""
+        return pad(pixels, self.size(pixels))
+
+
+TO_BUCKETS = Padding()
+"""What any encoder takes: the smallest bucket that fits."""
 
 
 def bucket_for(pixels: np.ndarray, buckets: Sequence[Bucket] = BUCKETS) -> Bucket:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hmerctl.runtime import raster
-from hmerctl.runtime.buckets import Bucket
+from hmerctl.runtime.buckets import Bucket, Padding
 from hmerctl.runtime.errors import BundleError
 from hmerctl.runtime.files import write_text
 from hmerctl.runtime.manifest import SCHEMA_VERSION, Component, FileEntry, Manifest, safe_path
@@ -63,6 +63,10 @@ class Bundle:
     def buckets(self) -> list[Bucket]:
         """The raster sizes that the encoder takes, in the order in which they are tried."""
         return [Bucket(*bucket) for bucket in self.manifest.buckets]
+
+    def padding(self) -> Padding:
+        """How large a raster is made before it goes into the encoder."""
+        return Padding(tuple(self.buckets()), self.manifest.padding_step)
 
     def file(self, path: str) -> Path:
         """Where a listed file or folder lies."""

@@ -9,14 +9,15 @@ filled up again from the next best. The search ends when ``beams`` sequences hav
 at its present length than the worst of them, or at ``max_steps``.
 """
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from hmerctl.runtime.buckets import Bucket, bucket_for, pad
+from hmerctl.runtime.buckets import Padding
 from hmerctl.runtime.engine import Engine, StepSession
 from hmerctl.runtime.errors import EngineError
 from hmerctl.runtime.vocabulary import EOS, PAD, SOS
@@ -50,6 +51,7 @@ class DecodeOptions:
     Attributes:
         beams: width of the beam; 1 is greedy.
         length_power: see the module.
+        prune: continuations less than this share as probable as the step's best are dropped; 0 keeps all.
         max_steps: most tokens of a sequence, eos included.
         constraint: what may follow what; None for no constraint.
         deadline: ``time.monotonic()`` after which no further step begins.
@@ -58,6 +60,7 @@ class DecodeOptions:
 
     beams: int = 1
     length_power: float = 1.0
+    prune: float = 0.0
     max_steps: int = 208
     constraint: Constraint | None = None
     deadline: float | None = None
@@ -89,16 +92,16 @@ class Hypothesis:
 
 
 def read_pixels(
-    engine: Engine, pixels: np.ndarray, buckets: Sequence[Bucket], options: DecodeOptions | None = None
+    engine: Engine, pixels: np.ndarray, padding: Padding, options: DecodeOptions | None = None
 ) -> Hypothesis:
     """The best reading of one raster: encoder, then search.
 
     Args:
         pixels: uint8 (height, width), ink 255 on 0.
-        buckets: raster sizes that the engine takes, in the order in which they are tried.
+        padding: what the engine takes.
     """
     options = options or DecodeOptions()
-    memory = engine.encode(*pad(pixels, bucket_for(pixels, buckets)))
+    memory = engine.encode(*padding.pad(pixels))
     return search(engine.start(memory, options.beams), options)[0]
 
 
@@ -174,11 +177,12 @@ def _extend(live: list[_Path], log_probs: np.ndarray, options: DecodeOptions) ->
             totals[row, ~options.constraint.allowed(path.state)] = -np.inf
     following: list[_Path] = []
     finished: list[_Path] = []
+    lowest = totals.max() + math.log(options.prune) if options.prune else -math.inf
     # Of 2 * beams candidates at most one per live path is eos, so that at least ``beams`` others are among them.
     for rank, flat in enumerate(np.argsort(-totals, axis=None, kind="stable")[: 2 * options.beams]):
         row, token = divmod(int(flat), totals.shape[1])
         total = float(totals[row, token])
-        if total == -np.inf or len(following) == options.beams:
+        if total == -np.inf or total < lowest or len(following) == options.beams:
             break
         if token == EOS and rank >= options.beams:
             continue

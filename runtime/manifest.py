@@ -14,7 +14,7 @@ from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.state import StateSpec
 from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """major.minor; the major part is raised when an older runtime could no longer read the bundle rightly."""
 
 
@@ -263,6 +263,8 @@ class Manifest(Part):
 
     Attributes:
         buckets: heights and widths that the encoder takes, ordered as in ``hmerctl.runtime.buckets``.
+        padding_step: the encoder takes any multiple of so many pixels up to the largest bucket: pad to the next one.
+            None: pad to the first bucket that fits. (From 1.1. A host that does not know it may pad to buckets.)
         tools: versions of what made the bundle, by name.
     """
 
@@ -271,6 +273,7 @@ class Manifest(Part):
     target: TargetInfo
     preprocessing: RasterSpec
     buckets: Annotated[tuple[tuple[int, int], ...], Field(min_length=1)]
+    padding_step: Annotated[int, Field(ge=1, le=_MAX_SIDE)] | None = None
     vocabulary: VocabularyInfo
     decoder: DecoderInfo
     decoding: DecodingDefaults = DecodingDefaults()
@@ -327,6 +330,8 @@ class Manifest(Part):
         for height, width in self.buckets:
             if not (0 < height <= _MAX_SIDE and 0 < width <= _MAX_SIDE) or height % stride or width % stride:
                 return f"bucket {height} x {width} is not made of cells of {stride} pixels, up to {_MAX_SIDE}"
+        if self.padding_step is not None and self.padding_step % stride:
+            return f"padding to multiples of {self.padding_step} pixels does not give cells of {stride} pixels"
         if (self.decoder.pad, self.decoder.sos, self.decoder.eos) != (PAD, SOS, EOS):
             return f"the decoder's pad, sos and eos are not {PAD}, {SOS} and {EOS}"
         return None

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine, Memory
 from hmerctl.runtime.load import load_raster
@@ -99,7 +98,7 @@ def prove(bundle: Bundle, engine: Engine, reference: Engine) -> tuple[ParityLeve
 
 
 def _encode(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> Memory:
-    return engine.encode(*pad(pixels, bucket_for(pixels, bundle.buckets())))
+    return engine.encode(*bundle.padding().pad(pixels))
 
 
 def _tensors(

@@ -14,7 +14,6 @@ import numpy as np
 from PIL import Image
 
 from hmerctl.runtime.boxes import WITHOUT_INK, TokenBoxes
-from hmerctl.runtime.buckets import bucket_for, pad
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.confidence import confidence, decide
 from hmerctl.runtime.decode import DecodeOptions, Hypothesis, read_pixels, search
@@ -65,7 +64,7 @@ def read_tokens(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> tuple[str
     Args:
         pixels: uint8 (height, width), ink 255 on 0.
     """
-    best = read_pixels(engine, pixels, bundle.buckets(), bundle_options(bundle))
+    best = read_pixels(engine, pixels, bundle.padding(), bundle_options(bundle))
     return tuple(bundle.vocabulary.decode(best.ids))
 
 
@@ -95,7 +94,7 @@ class Recognizer:
         self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle or shipped_bundle())
         self.engine = engine or load_engine(self.bundle, threads)
         self.options = bundle_options(self.bundle, beams, length_power, grammar)
-        self._buckets = self.bundle.buckets()
+        self._padding = self.bundle.padding()
 
     def recognize(
         self, source: Source, *, deadline: float | None = None, cancelled: Callable[[], bool] | None = None
@@ -119,8 +118,8 @@ class Recognizer:
         name = source.id if isinstance(source, Ink) else str(source) if isinstance(source, str | Path) else ""
         if raster.blank is not None:
             return self._blank(name, raster, {"raster": drawn - started, "total": drawn - started})
-        bucket = bucket_for(raster.pixels, self._buckets)
-        memory = self.engine.encode(*pad(raster.pixels, bucket))
+        inputs, size = self._padding.pad(raster.pixels)
+        memory = self.engine.encode(inputs, size)
         encoded = time.perf_counter()
         hypotheses = search(self.engine.start(memory, options.beams), options)
         decoded = time.perf_counter()
@@ -131,7 +130,7 @@ class Recognizer:
             "total": decoded - started,
         }
         stride = self.bundle.manifest.decoder.stride
-        cells = (bucket.height // stride, bucket.width // stride)
+        cells = (inputs.shape[2] // stride, inputs.shape[3] // stride)
         return self._result(name, raster, hypotheses, cells, timings)
 
     def recognize_many(self, sources: Iterable[Source]) -> Iterator[Result]:

@@ -46,7 +46,7 @@ class Study:
     def __init__(self, bundle: Bundle, pictures: list[Picture], snr_inks: int) -> None:
         self.bundle, self.pictures = bundle, pictures
         self.encoder, self.step = (onnx.load(bundle.file(f"{role}.onnx")) for role in ("encoder", "step"))
-        self.feeds = list(encoder_feeds([p.pixels for p in pictures], bundle.buckets()))
+        self.feeds = list(encoder_feeds([p.pixels for p in pictures], bundle.padding()))
         self.snr_feeds = self.feeds[:: max(1, len(self.feeds) // snr_inks)]
         self.rows: list[dict[str, Any]] = []
         self.reference_outputs = self.outputs(cpu_session(self.encoder))
@@ -115,7 +115,7 @@ def main() -> None:
     inks = [p.pixels for p in pictures_of_dataset(arguments.calibration, spec, most)]
 
     def feeds(count: int) -> Any:
-        return encoder_feeds(inks[:: max(1, len(inks) // count)][:count], bundle.buckets())
+        return encoder_feeds(inks[:: max(1, len(inks) // count)][:count], bundle.padding())
 
     def quantised(options: QuantizeOptions, count: int) -> tuple[Any, Callable[[QuantizeOptions], onnx.ModelProto]]:
         ranges = calibrate(study.encoder, feeds(count), options)

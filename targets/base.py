@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from hmerctl.export.parity.report import TOLERANCES, Finding, Tolerance
 from hmerctl.export.source import Source
-from hmerctl.runtime.buckets import BUCKETS, Bucket
+from hmerctl.runtime.buckets import BUCKETS, Bucket, Padding
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.errors import HmerError
@@ -71,6 +71,7 @@ class Plan:
         opset: of ONNX graphs, or None.
         components: in the order in which they are written.
         buckets: raster sizes that the encoder will take.
+        padding_step: see ``Manifest``.
         minimum_runtime: lowest versions on the device by name, e.g. ``{"onnxruntime": "1.18"}``.
         notes: one line each, for people.
         refusal: why this model cannot be built for this target and precision, with a source; None if it can.
@@ -81,9 +82,15 @@ class Plan:
     components: tuple[PlannedComponent, ...]
     opset: int | None = None
     buckets: tuple[Bucket, ...] = BUCKETS
+    padding_step: int | None = None
     minimum_runtime: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     refusal: str | None = None
+
+    @property
+    def padding(self) -> Padding:
+        """How large a raster is made before it goes into the encoder."""
+        return Padding(self.buckets, self.padding_step)
 
 
 ONE_GRAPH_A_ROLE = tuple(

@@ -40,4 +40,4 @@ def export_bundle(source: Source, target: Target, plan: Plan, path: Path, sample
     info = TargetInfo(
         name=plan.target, precision=plan.precision, opset=plan.opset, minimum_runtime=plan.minimum_runtime
     )
-    return write_bundle(path, source, info, lambda folder: target.build(source, plan, folder), plan.buckets, samples)
+    return write_bundle(path, source, info, lambda folder: target.build(source, plan, folder), plan.padding, samples)

@@ -18,7 +18,8 @@ from hmerctl.targets.base import ONE_GRAPH_A_ROLE, Plan, Requirement, Target, on
 
 
 class Onnx(Target):
-    """See the module. One encoder serves every bucket: docs/export.md has the measurement."""
+    """See the module. One encoder serves every size, so rasters are padded to whole cells: docs/export.md has the
+    measurements."""
 
     name: ClassVar[str] = "onnx"
     summary: ClassVar[str] = "ONNX graphs for onnxruntime on any CPU"
@@ -40,8 +41,9 @@ class Onnx(Target):
             precision=precision,
             components=ONE_GRAPH_A_ROLE,
             opset=OPSET,
+            padding_step=source.model.encoder.stride,
             minimum_runtime={"onnxruntime": "1.18"},
-            notes=("one encoder graph for every bucket and batch, one step graph for every bucket and beam width",),
+            notes=("one encoder graph for every size and batch, one step graph for every size and beam width",),
             refusal=one_bucket_only(source),
         )
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmerctl.export.reference import TorchEngine
-from hmerctl.runtime.buckets import BUCKETS, Bucket
+from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.bundle import open_bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.raster import RasterSpec
@@ -22,14 +22,14 @@ class OpenModel:
         engine: what runs it.
         vocabulary: what its ids mean.
         raster: the raster contract it was trained on.
-        buckets: raster sizes that the engine takes, in the order in which they are tried.
+        padding: how large a raster is made for the engine.
     """
 
     name: str
     engine: Engine
     vocabulary: Vocabulary
     raster: RasterSpec
-    buckets: tuple[Bucket, ...]
+    padding: Padding
 
 
 def open_model(path: Path) -> OpenModel:
@@ -40,8 +40,8 @@ def open_model(path: Path) -> OpenModel:
     """
     if (path / DESCRIPTION).is_file():
         recognizer, info = load_checkpoint(path)
-        return OpenModel(info.name, TorchEngine(recognizer), info.vocabulary, info.raster, BUCKETS)
+        return OpenModel(info.name, TorchEngine(recognizer), info.vocabulary, info.raster, TO_BUCKETS)
     bundle = open_bundle(path)
     manifest = bundle.manifest
     engine = find(manifest.target.name).load(bundle)
-    return OpenModel(manifest.bundle_id, engine, bundle.vocabulary, manifest.preprocessing, tuple(bundle.buckets()))
+    return OpenModel(manifest.bundle_id, engine, bundle.vocabulary, manifest.preprocessing, bundle.padding())

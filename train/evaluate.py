@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hmerctl.runtime.buckets import BUCKETS, Bucket, bucket_for, pad
+from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.confidence import features
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine, Memory
@@ -42,7 +42,7 @@ def read_dataset(
     vocabulary: Vocabulary,
     spec: RasterSpec,
     options: DecodeOptions | None = None,
-    buckets: Sequence[Bucket] = BUCKETS,
+    padding: Padding = TO_BUCKETS,
     forced: bool = True,
 ) -> Iterator[Reading]:
     """Read every expression, one after the other, as a device would.
@@ -53,14 +53,14 @@ def read_dataset(
         vocabulary: what the engine's ids mean.
         spec: raster contract.
         options: beam width and the like; greedy by default.
-        buckets: raster sizes the engine takes.
+        padding: raster sizes the engine takes; buckets if left out.
         forced: also compute ``target_log_probs``, which costs about as much time again.
     """
     options = options or DecodeOptions()
     for index in range(len(dataset)):
         expression = dataset[index]
         pixels = expression.drawn(spec).pixels
-        memory = engine.encode(*pad(pixels, bucket_for(pixels, buckets)))
+        memory = engine.encode(*padding.pad(pixels))
         best = search(engine.start(memory, options.beams), options)[0]
         known = [token for token in expression.tokens if token in vocabulary.ids]
         log_probs: tuple[float, ...] = ()

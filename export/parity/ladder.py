@@ -53,24 +53,24 @@ def climb(
         progress: draws a bar.
     """
     findings = check_samples(bundle, engine)
-    buckets = bundle.buckets()
+    padding = bundle.padding()
     if evidence.model is None or not evidence.pictures:
         reason = evidence.missing if evidence.model is None else "no ink to compare on: give a dataset with --data"
         findings += [not_run(level, "comparison with PyTorch", reason) for level in _FROM_L1]
     else:
         model, pictures = evidence.model.eval(), evidence.pictures
-        findings += check_rewrites(model, pictures, buckets)
+        findings += check_rewrites(model, pictures, padding.buckets)
         findings += check_tensors(
             TorchEngine(model),
             engine,
             pictures,
-            buckets,
+            padding,
             bundle.manifest.decoder.max_steps,
             tolerance,
             batched=all(component.inputs[0].shape[0] == "batch" for component in bundle.components("encoder")),
         )
-        sequences = decode_both(model, engine, pictures, buckets, progress)
-        findings.append(check_sequences(model, sequences, buckets, tolerance))
+        sequences = decode_both(model, engine, pictures, padding, progress)
+        findings.append(check_sequences(model, sequences, padding, tolerance))
         findings.append(check_accuracy(model, sequences, evidence.labelled, tolerance))
     if stand_in:
         findings = [

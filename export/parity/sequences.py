@@ -8,7 +8,7 @@ import numpy as np
 from hmerctl.export.parity.pictures import Picture
 from hmerctl.export.parity.report import Finding, Tolerance, at_least, at_most, not_run
 from hmerctl.export.reference import greedy_ids, margin
-from hmerctl.runtime.buckets import Bucket, bucket_for, pad
+from hmerctl.runtime.buckets import Bucket, Padding, bucket_for
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 from hmerctl.train.metrics.statistics import compare
@@ -27,24 +27,24 @@ class Sequences:
 
 
 def decode_both(
-    model: Recognizer, engine: Engine, pictures: Sequence[Picture], buckets: Sequence[Bucket], progress: Progress
+    model: Recognizer, engine: Engine, pictures: Sequence[Picture], padding: Padding, progress: Progress
 ) -> Sequences:
-    """Greedy decoding by PyTorch, in batches of one bucket, and by the engine, one by one."""
+    """Greedy decoding by PyTorch, in batches of one bucket, and by the engine, one by one as on the device."""
     groups: dict[Bucket, list[int]] = {}
     for i, picture in enumerate(pictures):
-        groups.setdefault(bucket_for(picture.pixels, buckets), []).append(i)
+        groups.setdefault(bucket_for(picture.pixels, padding.buckets), []).append(i)
     expected: list[list[int]] = [[] for _ in pictures]
     for bucket, members in groups.items():
         ids = greedy_ids(model, [pictures[i].pixels for i in members], bucket)
         for i, sequence in zip(members, ids, strict=True):
             expected[i] = sequence
-    found = [engine_greedy(engine, picture.pixels, buckets) for picture in progress(pictures, "Decoding")]
+    found = [engine_greedy(engine, picture.pixels, padding) for picture in progress(pictures, "Decoding")]
     return Sequences(pictures, expected, found)
 
 
-def engine_greedy(engine: Engine, pixels: np.ndarray, buckets: Sequence[Bucket], max_steps: int = 208) -> list[int]:
+def engine_greedy(engine: Engine, pixels: np.ndarray, padding: Padding, max_steps: int = 208) -> list[int]:
     """The most probable token at every step, just as ``hmerctl.train.decoding.greedy``: no search, no loop rule."""
-    session = engine.start(engine.encode(*pad(pixels, bucket_for(pixels, buckets))), 1)
+    session = engine.start(engine.encode(*padding.pad(pixels)), 1)
     ids: list[int] = []
     token = SOS
     for _ in range(max_steps):
@@ -57,9 +57,7 @@ def engine_greedy(engine: Engine, pixels: np.ndarray, buckets: Sequence[Bucket],
     return ids
 
 
-def check_sequences(
-    model: Recognizer, sequences: Sequences, buckets: Sequence[Bucket], tolerance: Tolerance
-) -> Finding:
+def check_sequences(model: Recognizer, sequences: Sequences, padding: Padding, tolerance: Tolerance) -> Finding:
     """Level L3. The detail names expressions that differ, with PyTorch's own margin at the first differing token:
     a margin near zero is a tie that rounding decided, a large one is an error."""
     differing = [i for i, (a, b) in enumerate(zip(sequences.expected, sequences.found, strict=True)) if a != b]
@@ -71,8 +69,7 @@ def check_sequences(
             (n for n, (a, b) in enumerate(zip(expected, found, strict=False)) if a != b),
             min(len(expected), len(found)),
         )
-        bucket = bucket_for(picture.pixels, buckets)
-        ahead = margin(model, picture.pixels, bucket, [SOS, *expected[:at]])
+        ahead = margin(model, picture.pixels, padding, [SOS, *expected[:at]])
         details.append(f"{picture.id} differs at token {at} (margin {ahead:.2g})")
     share = 1 - len(differing) / total
     return at_least("L3", "free-running greedy tokens", share, tolerance.sequences, "; ".join(details))

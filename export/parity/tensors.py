@@ -10,7 +10,7 @@ from hmerctl.export.parity.pictures import Picture, batch, fitting
 from hmerctl.export.parity.report import Finding, Tolerance, at_least, at_most, not_run
 from hmerctl.export.parity.rewrites import random_tokens
 from hmerctl.export.reference import TorchEngine
-from hmerctl.runtime.buckets import Bucket
+from hmerctl.runtime.buckets import Bucket, Padding
 from hmerctl.runtime.engine import Engine, Memory
 from hmerctl.runtime.snr import snr_db
 
@@ -81,7 +81,7 @@ def check_tensors(
     reference: TorchEngine,
     engine: Engine,
     pictures: Sequence[Picture],
-    buckets: Sequence[Bucket],
+    padding: Padding,
     max_steps: int,
     tolerance: Tolerance,
     batched: bool,
@@ -90,7 +90,7 @@ def check_tensors(
 
     Args:
         pictures: real ink; each bucket gets the largest ones that it holds.
-        buckets: those of the bundle.
+        padding: the bundle's. With a step, the sizes that it gives are compared beside the buckets.
         max_steps: positions that the decoder knows.
         batched: whether the engine's encoder takes more than one picture.
     """
@@ -98,8 +98,9 @@ def check_tensors(
     findings: list[Finding] = []
     encoder = {count: Worst() for count in BATCHES}
     step = {beams: Worst() for beams in BATCHES}
-    empty = [bucket for bucket in buckets if not fitting(pictures, bucket, 1)]
-    for bucket in buckets:
+    padded = Worst()
+    empty = [bucket for bucket in padding.buckets if not fitting(pictures, bucket, 1)]
+    for bucket in padding.buckets:
         if bucket in empty:
             continue
         chosen = fitting(pictures, bucket, max(BATCHES))
@@ -108,8 +109,13 @@ def check_tensors(
         for beams in BATCHES:
             tokens = random_tokens(beams, STEPS, vocabulary)
             _compare_steps(reference, engine, chosen[0], bucket, tokens, step[beams])
+        if padding.step is not None:
+            tight, tokens = padding.size(chosen[0].pixels), random_tokens(1, STEPS, vocabulary)
+            _compare_memory(reference, engine, chosen[:1], tight, encoder[1])
+            _compare_steps(reference, engine, chosen[0], tight, tokens, step[1])
+            _compare_padding(engine, chosen[0], (bucket, tight), tokens, padded)
     long = Worst()
-    bucket = next(b for b in buckets if b not in empty)
+    bucket = next(b for b in padding.buckets if b not in empty)
     tokens = random_tokens(2, max_steps, vocabulary)
     _compare_steps(reference, engine, fitting(pictures, bucket, 1)[0], bucket, tokens, long)
     for count in BATCHES:
@@ -117,6 +123,8 @@ def check_tensors(
             findings += encoder[count].findings(f"encoder, batch {count}", tolerance)
     for beams in BATCHES:
         findings += step[beams].findings(f"step, {beams} beams", tolerance)
+    if padding.step is not None:
+        findings += padded.findings(f"padding to {padding.step} pixels, against buckets", tolerance)
     findings += long.findings(f"step, all {max_steps} positions", tolerance)
     if empty:
         findings.append(
@@ -149,6 +157,17 @@ def _compare_steps(
         where = f"{bucket.height}x{bucket.width}, position {position}"
         worst.add_log_probs(f"log_probs at {where}", log_probs, found_probs)
         worst.add(f"attention at {where}", attention, found_attention)
+
+
+def _compare_padding(
+    engine: Engine, picture: Picture, sizes: tuple[Bucket, Bucket], tokens: np.ndarray, worst: Worst
+) -> None:
+    """Teacher forcing by one engine, tokens int32 (1, steps), on one picture padded to two sizes."""
+    sessions = [engine.start(_memory(engine, picture, size), 1) for size in sizes]
+    for position in range(tokens.shape[1]):
+        (expected, _), (found, _) = (session.step(tokens[:, position]) for session in sessions)
+        where = f"log_probs at {sizes[1].height}x{sizes[1].width}, position {position}"
+        worst.add_log_probs(where, expected, found)
 
 
 def _memory(engine: Engine, picture: Picture, bucket: Bucket) -> Memory:

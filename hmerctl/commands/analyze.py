@@ -35,7 +35,7 @@ def attention(
         load_raster(source, opened.raster),
         opened.vocabulary,
         DecodeOptions(beams=beam),
-        opened.buckets,
+        opened.padding,
     )
     write_bytes(out / "attention.png", png(strip(read)))
     write_text(out / "attention.html", page(read, f"{source.name} read by {opened.name}"))

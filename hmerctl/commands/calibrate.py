@@ -31,7 +31,7 @@ def calibrate(
     dataset = ExpressionDataset(data)
     options = decode_options(info.decoding, opened.vocabulary)
     reader = read_dataset(
-        opened.engine, dataset, opened.vocabulary, opened.raster, options, opened.buckets, forced=False
+        opened.engine, dataset, opened.vocabulary, opened.raster, options, opened.padding, forced=False
     )
     result = fit(list(progress(reader, "reading", len(dataset))), data.name, info.decoding, risk, reject)
     save_info(checkpoint, with_calibration(info, result))

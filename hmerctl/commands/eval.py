@@ -47,7 +47,7 @@ def evaluate(
         chosen = sorted(np.random.default_rng(0).permutation(len(dataset))[:limit].tolist())
     options = DecodeOptions(beams=beam, constraint=GrammarConstraint(opened.vocabulary) if grammar else None)
     expressions = [dataset[i] for i in chosen]
-    reader = read_dataset(opened.engine, expressions, opened.vocabulary, opened.raster, options, opened.buckets)
+    reader = read_dataset(opened.engine, expressions, opened.vocabulary, opened.raster, options, opened.padding)
     read = list(progress(reader, "reading", len(chosen)))
     if predictions is not None:
         write_text(predictions, "".join(f"{r.id}\t{' '.join(r.tokens)}\n" for r in read))

@@ -9,7 +9,7 @@ import pytest
 from hmerctl.export.bundle import write_bundle
 from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
-from hmerctl.runtime.buckets import BUCKETS, bucket_for, pad
+from hmerctl.runtime.buckets import BUCKETS, Padding, bucket_for, pad
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.decode import search
 from hmerctl.runtime.errors import BundleError
@@ -39,7 +39,7 @@ def test_it_holds_graphs_vocabulary_samples_licence_and_manifest(bundle: Bundle)
     assert bundle.manifest.model.name == "tiny"
     assert bundle.manifest.decoder.memory == ("keys_0", "values_0", "keys_1", "values_1", "memory_mask")
     assert [state.name for state in bundle.manifest.decoder.state][-1] == "spent_1"
-    assert [tuple(bucket) for bucket in bundle.manifest.buckets] == [tuple(bucket) for bucket in BUCKETS]
+    assert bundle.padding() == Padding(BUCKETS, step=8)
 
 
 def test_samples_hold_what_pytorch_reads_and_their_raster_to_the_bit(bundle: Bundle, source: Source) -> None:

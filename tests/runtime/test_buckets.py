@@ -1,11 +1,11 @@
-"""The smallest bucket that fits, by area and then by height; padding at the bottom and on the right."""
+"""The smallest bucket that fits, by area and then by height, or whole steps; padding at the bottom and the right."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
+from hmerctl.runtime.buckets import BUCKETS, TO_BUCKETS, Bucket, Padding, pad, smallest_bucket
 from hmerctl.runtime.errors import EngineError
 
 
@@ -33,6 +33,22 @@ def test_nothing_smaller_fits(height: int, width: int) -> None:
 def test_too_large_is_an_error() -> None:
     with pytest.raises(EngineError, match="257 x 10"):
         smallest_bucket(257, 10)
+
+
+@given(st.integers(1, 256), st.integers(1, 1280), st.sampled_from([8, 16, 32]))
+def test_a_step_pads_to_its_next_multiple_and_never_beyond_a_bucket(height: int, width: int, step: int) -> None:
+    pixels = np.zeros((height, width), np.uint8)
+    size = Padding(step=step).size(pixels)
+    assert size.height % step == 0 and 0 <= size.height - height < step
+    assert size.width % step == 0 and 0 <= size.width - width < step
+    bucket = TO_BUCKETS.size(pixels)
+    assert bucket == smallest_bucket(height, width)
+    assert size.height <= bucket.height and size.width <= bucket.width
+
+
+def test_a_step_does_not_take_what_is_larger_than_every_bucket() -> None:
+    with pytest.raises(EngineError, match="10 x 1281"):
+        Padding(step=8).pad(np.zeros((10, 1281), np.uint8))
 
 
 def test_padding() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hmerctl.runtime import bundle as bundle_module
+from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.bundle import list_files, open_bundle, read_manifest, write_manifest
 from hmerctl.runtime.errors import BundleError
 
@@ -39,6 +40,14 @@ def test_a_good_bundle(shared_tiny: Path) -> None:
     assert [c.file for c in bundle.components("step")] == ["step.onnx"]
     assert bundle.total_bytes() == sum(entry.bytes for entry in list_files(shared_tiny))
     assert bundle.buckets()[0].height == 64
+
+
+def test_a_bundle_without_a_padding_step_pads_to_buckets(tiny: Path) -> None:
+    assert open_bundle(tiny).padding() == TO_BUCKETS
+    edit(tiny, lambda manifest: manifest.update(schema_version="1.0"))
+    assert open_bundle(tiny).padding() == TO_BUCKETS
+    edit(tiny, lambda manifest: manifest.update(schema_version="1.1", padding_step=16))
+    assert open_bundle(tiny).padding() == Padding(step=16)
 
 
 def test_the_manifest_survives_being_written_again(tiny: Path) -> None:
@@ -197,6 +206,8 @@ def test_a_zip_with_a_link(tmp_path: Path) -> None:
         (lambda m: m.update(buckets=[[-64, 128]]), "bucket -64 x 128"),
         (lambda m: m.update(buckets=[[10**9, 10**9]]), "bucket 1000000000"),
         (lambda m: m.update(buckets=[[65, 129]]), "bucket 65 x 129"),
+        (lambda m: m.update(padding_step=12), "multiples of 12 pixels"),
+        (lambda m: m.update(padding_step=0), "padding_step"),
         (lambda m: m["decoder"].update(eos=9999), "pad, sos and eos"),
         (lambda m: m["preprocessing"].update(margin=-5), "margin = -5"),
         (lambda m: m["preprocessing"].update(margin=10**5), "margin = 100000"),

@@ -65,6 +65,15 @@ def test_boxes_lie_on_the_ink_in_the_units_of_the_input(recognizer: Recognizer) 
             assert 95 < left < right < 135 and 45 < top < bottom < 85
 
 
+def test_a_padding_step_gives_the_encoder_whole_cells_only_and_the_same_result(tiny: Path) -> None:
+    bucketed = Recognizer(tiny).recognize(cross())
+    stepped = Recognizer(with_manifest(tiny, padding_step=8)).recognize(cross())
+    height, width = stepped.raster.pixels.shape
+    assert stepped.attention.shape[1:] == (-(-height // 8), -(-width // 8)) < bucketed.attention.shape[1:]
+    assert (stepped.latex, stepped.log_prob) == (bucketed.latex, bucketed.log_prob)
+    assert [t.box for t in stepped.tokens] == [t.box for t in bucketed.tokens]
+
+
 def test_many_gives_what_singles_give(recognizer: Recognizer) -> None:
     sources = [cross(size, x) for size, x in ((30, 0), (5, 10), (400, -70), (30, 0))]
     many = list(recognizer.recognize_many(sources))

@@ -3,14 +3,13 @@
 import base64
 import html
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from hmerctl.runtime.buckets import BUCKETS, Bucket, pad, smallest_bucket
+from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.errors import DataError
@@ -74,7 +73,7 @@ def trace(
     raster: Raster,
     vocabulary: Vocabulary,
     options: DecodeOptions | None = None,
-    buckets: Sequence[Bucket] = BUCKETS,
+    padding: Padding = TO_BUCKETS,
 ) -> Trace:
     """Decode a raster and keep the attention of the best reading's steps.
 
@@ -85,12 +84,13 @@ def trace(
         raise DataError(f"nothing to read in the input: {raster.blank}; give one with ink")
     options = options or DecodeOptions()
     height, width = raster.pixels.shape
-    bucket = smallest_bucket(height, width, buckets)
-    memory = engine.encode(*pad(raster.pixels, bucket))
+    inputs, size = padding.pad(raster.pixels)
+    memory = engine.encode(inputs, size)
     best = search(engine.start(memory, options.beams), options)[0]
-    # Cells are square and cover the bucket, so their number gives the stride.
-    stride = round((bucket.height * bucket.width / best.attention.shape[1]) ** 0.5)
-    cells = best.attention.reshape(-1, bucket.height // stride, bucket.width // stride)
+    # Cells are square and cover the padded raster, so their number gives the stride.
+    rows, columns = inputs.shape[2:]
+    stride = round((rows * columns / best.attention.shape[1]) ** 0.5)
+    cells = best.attention.reshape(-1, rows // stride, columns // stride)
     words = [*vocabulary.decode(best.ids), END][: len(best.log_probs)]
     return Trace(
         raster.pixels,
