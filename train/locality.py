@@ -43,6 +43,21 @@ def within(offsets: Floats, window: Shape) -> float:
     return float((inside * pairs).sum() / (rows * columns))
 
 
+def axis_profile(offsets: Floats, axis: int) -> Floats:
+    """What a cell takes on average from each offset along an axis, whatever the offset along the other.
+
+    Args:
+        offsets: table of ``by_offset``.
+        axis: 0 rows, 1 columns.
+
+    Returns:
+        float64 (2 n - 1,), offset 0 in the middle: means over the cells that have cells at that offset.
+    """
+    other = (offsets.shape[1 - axis] + 1) // 2
+    pairs = other - np.abs(np.arange(1 - other, other))
+    return np.tensordot(offsets, pairs / other, axes=(1 - axis, 0))
+
+
 def contribution_lost(contributions: Floats, shape: Shape, window: Shape) -> float:
     """``CL = 1 - D(w)``: what attention in the window leaves out."""
     return 1.0 - diagonality(contributions, shape, window)
@@ -76,10 +91,13 @@ def needed_window(contributions: Floats, shape: Shape, threshold: float = 0.015)
     i or -i exceeds the threshold. The walk ends after a tenth of the axis' length in diagonals below it in a row. The
     diagonal of an axis gathers all cells at that offset along it, whatever their offset along the other.
     """
-    return (
-        _needed(_axis_profile(contributions, shape, axis=0), threshold),
-        _needed(_axis_profile(contributions, shape, axis=1), threshold),
-    )
+    return needed_by_offset(by_offset(contributions, shape), threshold)
+
+
+def needed_by_offset(offsets: Floats, threshold: float) -> Shape:
+    """``needed_window`` from the table of ``by_offset``."""
+    rows, columns = (_needed(axis_profile(offsets, axis), threshold) for axis in (0, 1))
+    return rows, columns
 
 
 def chosen_window(windows: Sequence[Shape]) -> Shape:
@@ -100,14 +118,6 @@ def _offset_sums(contributions: Floats, shape: Shape) -> tuple[Floats, Floats]:
     sums = np.bincount(offset.ravel(), np.asarray(contributions, np.float64).ravel(), count)
     pairs = np.bincount(offset.ravel(), minlength=count).astype(np.float64)
     return np.asarray(sums, np.float64).reshape(size), pairs.reshape(size)
-
-
-def _axis_profile(contributions: Floats, shape: Shape, axis: int) -> Floats:
-    """Mean over cells of what comes from each offset along an axis, (2 n - 1,), offset 0 in the middle."""
-    sums, _ = _offset_sums(contributions, shape)
-    length, other = shape[axis], shape[1 - axis]
-    pairs = length - np.abs(np.arange(1 - length, length))
-    return sums.sum(1 - axis) / (pairs * other)
 
 
 def _needed(profile: Floats, threshold: float) -> int:

@@ -111,6 +111,7 @@ def locality(
     write_text(out / "locality.md", report.markdown(f"Locality of {info.name} on {data.name}", found))
     write_bytes(out / "diagonality.png", report.draw_curves(found))
     write_bytes(out / "contributions.png", report.draw_contributions(found))
+    write_bytes(out / "profiles.png", report.draw_profiles(found))
     head = f"# Windows found by 'hmerctl analyze locality' on {info.name}; fine-tune from it with --init.\n\n"
     write_text(out / "local.toml", head + to_toml(preset))
     if json_:
@@ -119,7 +120,7 @@ def locality(
     print_table(report.HEADERS, report.rows(found))
     for note in report.notes(found):
         typer.echo(f"- {note}")
-    console().print(f"written: locality.md, locality.json, diagonality.png, contributions.png, local.toml in {out}")
+    console().print(f"written: locality.md, locality.json, three pictures and local.toml in {out}")
 
 
 def _at(point: tuple[int, float] | None) -> str:

@@ -21,11 +21,12 @@ from hmerctl.train.config import Preset
 from hmerctl.train.dataset import ExpressionDataset
 from hmerctl.train.locality import (
     Shape,
+    axis_profile,
     by_offset,
     chosen_window,
     cumulative_diagonality,
     diagonality_curve,
-    needed_window,
+    needed_by_offset,
     within,
 )
 from hmerctl.train.models.recognizer import Recognizer
@@ -39,6 +40,9 @@ CURVE = np.linspace(0, 1, 51)
 FINE_TUNING_RATE = 0.25
 """Learning rate of the preset for fine-tuning, as a share of the rate that the checkpoint was trained with."""
 
+THRESHOLDS = (0.015, 0.03, 0.06, 0.12)
+"""For which the report says what windows they would give."""
+
 WHOLE: Shape = (0, 0)
 """The window of a layer that keeps the whole map."""
 
@@ -48,39 +52,48 @@ class LayerLocality:
     """What one layer does with the maps of the sample; one entry for each map in every list.
 
     Attributes:
-        needed: windows by Algorithm 1.
         areas: cumulative contribution diagonality.
         curves: diagonality at ``CURVE``.
-        offsets: mean contribution by offset, as ``by_offset`` gives it.
+        offsets: mean contribution by offset, as ``by_offset`` gives it: all that windows are chosen from.
         example: contribution matrix of the first map.
     """
 
-    needed: list[Shape] = field(default_factory=list)
     areas: list[float] = field(default_factory=list)
     curves: list[Floats] = field(default_factory=list)
     offsets: list[Floats] = field(default_factory=list)
     example: Floats | None = None
 
-    def add(self, matrix: Floats, shape: Shape, threshold: float) -> None:
+    def add(self, matrix: Floats, shape: Shape) -> None:
         """Take in the contributions on one map."""
         curve = diagonality_curve(matrix, shape)
-        self.needed.append(needed_window(matrix, shape, threshold))
         self.areas.append(cumulative_diagonality(matrix, shape))
         self.curves.append(np.interp(CURVE, np.linspace(0, 1, len(curve)), curve))
         self.offsets.append(by_offset(matrix, shape))
         if self.example is None:
             self.example = matrix
 
-    @property
-    def window(self) -> Shape:
-        """The layer's window: mean and standard deviation of what the maps need."""
-        return chosen_window(self.needed)
+    def needed(self, threshold: float) -> list[Shape]:
+        """Window of each map by Algorithm 1."""
+        return [needed_by_offset(offsets, threshold) for offsets in self.offsets]
 
-    @property
-    def lost(self) -> list[float]:
-        """Contribution lost with that window."""
-        window = self.window
+    def window(self, threshold: float) -> Shape:
+        """The layer's window: mean and standard deviation of what the maps need."""
+        return chosen_window(self.needed(threshold))
+
+    def lost(self, window: Shape) -> list[float]:
+        """Contribution lost with a window, for each map."""
         return [1.0 - within(offsets, window) for offsets in self.offsets]
+
+    def profile(self, axis: int) -> Floats:
+        """Mean of ``axis_profile`` over the maps that are large enough: float64 (n,) from offset 0 on, the larger of
+        both directions, which is the one that Algorithm 1 asks for."""
+        profiles = [axis_profile(offsets, axis) for offsets in self.offsets]
+        longest = max(len(p) // 2 + 1 for p in profiles)
+        sides = np.full((len(profiles), longest), np.nan)
+        for row, p in zip(sides, profiles, strict=True):
+            middle = len(p) // 2
+            row[: middle + 1] = np.maximum(p[middle:], p[middle::-1])
+        return np.nanmean(sides, 0)
 
     def mean_offsets(self) -> Floats:
         """Mean contribution by offset over all cells of all maps, (2 rows - 1, 2 columns - 1) of the largest."""
@@ -118,13 +131,18 @@ class Locality:
     @property
     def windows(self) -> list[Shape]:
         """For each layer its window; WHOLE where that loses too much, or looks at no fewer cells than the map has."""
-        cells = np.mean([rows * columns for rows, columns in self.shapes])
-        found = [layer.window for layer in self.layers]
-        saves = [rows * (TILE + columns - 1) < cells for rows, columns in found]
         return [
-            window if fewer and np.mean(layer.lost) <= self.most_lost else WHOLE
-            for layer, window, fewer in zip(self.layers, found, saves, strict=True)
+            window if self.looked_at(window) < 1 and np.mean(layer.lost(window)) <= self.most_lost else WHOLE
+            for layer, window in zip(self.layers, self.found(), strict=True)
         ]
+
+    def found(self, threshold: float | None = None) -> list[Shape]:
+        """Window of each layer by Algorithm 1, at the threshold of the analysis or another."""
+        return [layer.window(self.threshold if threshold is None else threshold) for layer in self.layers]
+
+    def looked_at(self, window: Shape) -> float:
+        """Cells that local attention looks at for one cell, as a share of those of a mean map."""
+        return window[0] * (TILE + window[1] - 1) / float(np.mean([rows * columns for rows, columns in self.shapes]))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -139,17 +157,33 @@ class Locality:
             "layers": [
                 {
                     "layer": number,
-                    "needed_mean": np.mean(layer.needed, 0).round(3).tolist(),
-                    "needed_std": np.std(layer.needed, 0).round(3).tolist(),
-                    "found": list(layer.window),
+                    "needed_mean": np.mean(layer.needed(self.threshold), 0).round(3).tolist(),
+                    "needed_std": np.std(layer.needed(self.threshold), 0).round(3).tolist(),
+                    "found": list(found),
                     "window": list(window),
-                    "lost_mean": float(np.mean(layer.lost)),
-                    "lost_std": float(np.std(layer.lost)),
+                    "lost_mean": float(np.mean(layer.lost(found))),
+                    "lost_std": float(np.std(layer.lost(found))),
                     "ccd_mean": float(np.mean(layer.areas)),
                     "ccd_std": float(np.std(layer.areas)),
                     "diagonality": np.mean(layer.curves, 0).round(5).tolist(),
                 }
-                for number, (layer, window) in enumerate(zip(self.layers, self.windows, strict=True), 1)
+                for number, (layer, found, window) in enumerate(
+                    zip(self.layers, self.found(), self.windows, strict=True), 1
+                )
+            ],
+            "thresholds": [
+                {
+                    "threshold": threshold,
+                    "layers": [
+                        {
+                            "found": list(found),
+                            "lost_mean": float(np.mean(layer.lost(found))),
+                            "looked_at": self.looked_at(found),
+                        }
+                        for layer, found in zip(self.layers, self.found(threshold), strict=True)
+                    ],
+                }
+                for threshold in THRESHOLDS
             ],
         }
 
@@ -193,7 +227,7 @@ def analyse(
             continue
         bucket = Bucket(shape[0] * stride, shape[1] * stride)
         for layer, matrix in zip(found.layers, matrices(model, layers, pixels, bucket), strict=True):
-            layer.add(matrix, shape, threshold)
+            layer.add(matrix, shape)
         found.shapes.append(shape)
         yield found
     if not found.shapes:

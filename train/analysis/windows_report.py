@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 
-from hmerctl.train.analysis.windows import CURVE, WHOLE, Locality
+from hmerctl.train.analysis.windows import CURVE, THRESHOLDS, WHOLE, Locality
 from hmerctl.train.locality import Shape
 
 HEADERS = ["layer", "rows needed", "columns needed", "window found", "CL", "CCD", "window used"]
@@ -13,12 +13,28 @@ HEADERS = ["layer", "rows needed", "columns needed", "window found", "CL", "CCD"
 def rows(found: Locality) -> list[list[str]]:
     """A row for each layer: needed sides as mean and standard deviation, window, contribution lost, area."""
     table = []
-    for number, (layer, window) in enumerate(zip(found.layers, found.windows, strict=True), 1):
-        mean, deviation = np.mean(layer.needed, 0), np.std(layer.needed, 0)
+    chosen = zip(found.layers, found.found(), found.windows, strict=True)
+    for number, (layer, best, window) in enumerate(chosen, 1):
+        sides = layer.needed(found.threshold)
+        mean, deviation = np.mean(sides, 0), np.std(sides, 0)
         needed = [f"{m:.2f} ± {d:.2f}" for m, d in zip(mean, deviation, strict=True)]
-        lost, areas = (f"{np.mean(v):.3f} ± {np.std(v):.3f}" for v in (layer.lost, layer.areas))
-        table.append([str(number), *needed, _named(layer.window), lost, areas, _named(window)])
+        lost, areas = (f"{np.mean(v):.3f} ± {np.std(v):.3f}" for v in (layer.lost(best), layer.areas))
+        table.append([str(number), *needed, _named(best), lost, areas, _named(window)])
     return table
+
+
+def threshold_rows(found: Locality) -> list[list[str]]:
+    """A row for each threshold: for each layer the window, what it loses, and the cells it looks at."""
+    return [
+        [
+            f"{threshold:g}",
+            *(
+                f"{_named(window)}: {np.mean(layer.lost(window)):.2f}, {found.looked_at(window):.0%}"
+                for layer, window in zip(found.layers, found.found(threshold), strict=True)
+            ),
+        ]
+        for threshold in THRESHOLDS
+    ]
 
 
 def notes(found: Locality) -> list[str]:
@@ -35,9 +51,15 @@ def notes(found: Locality) -> list[str]:
 def markdown(title: str, found: Locality) -> str:
     """Notes and table as a Markdown page."""
     lines = [f"# {title}", "", *(f"- {note}" for note in notes(found)), ""]
-    lines += ["| " + " | ".join(HEADERS) + " |", "|--:" * len(HEADERS) + "|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(found)]
-    return "\n".join(lines) + "\n"
+    lines += _table(HEADERS, rows(found))
+    lines += ["", "Other thresholds: window, CL, and the cells looked at as a share of a mean map", ""]
+    headers = ["threshold", *(f"layer {number + 1}" for number in range(len(found.layers)))]
+    return "\n".join(lines + _table(headers, threshold_rows(found))) + "\n"
+
+
+def _table(headers: list[str], content: list[list[str]]) -> list[str]:
+    head = ["| " + " | ".join(headers) + " |", "|--:" * len(headers) + "|"]
+    return head + ["| " + " | ".join(row) + " |" for row in content]
 
 
 def draw_curves(found: Locality) -> bytes:
@@ -56,6 +78,23 @@ def draw_curves(found: Locality) -> bytes:
     right.errorbar(numbers, means, deviations, marker="o", capsize=3)
     right.set(xlabel="layer", ylabel="CCD (area under D)", xticks=numbers)
     right.grid(alpha=0.3)
+    return _png(figure)
+
+
+def draw_profiles(found: Locality) -> bytes:
+    """Mean contribution by offset along rows and along columns with the threshold, as PNG: what Algorithm 1 sees."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axis, (panel, name) in enumerate(zip(figure.subplots(1, 2), ("rows", "columns"), strict=True)):
+        for number, layer in enumerate(found.layers, 1):
+            panel.semilogy(layer.profile(axis), marker=".", label=f"layer {number}")
+        mean = np.mean([shape[axis] for shape in found.shapes])
+        panel.axhline(found.threshold, color="black", linewidth=0.8, label=f"threshold {found.threshold:g}")
+        panel.axhline(1 / mean, color="grey", linestyle=":", label=f"even attention, {mean:.0f} {name}")
+        panel.set(xlabel=f"offset, {name}", ylabel="mean contribution")
+        panel.legend(fontsize=8)
+        panel.grid(alpha=0.3)
     return _png(figure)
 
 

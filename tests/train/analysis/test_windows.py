@@ -14,9 +14,11 @@ from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.analysis.windows import WHOLE, LayerLocality, Locality, analyse
+from hmerctl.train.analysis.windows_report import markdown
 from hmerctl.train.checkpoint import CheckpointInfo, save_checkpoint
 from hmerctl.train.config import Preset, load_preset, to_toml
 from hmerctl.train.dataset import ExpressionDataset
+from hmerctl.train.locality import axis_profile
 from hmerctl.train.models.recognizer import Recognizer
 
 CONTEXT = 'model.context={name="self-attention", layers=2, heads=2, inner=16}'
@@ -56,7 +58,7 @@ def test_a_layer_without_attention_needs_one_cell(data: Path, tmp_path: Path) ->
     assert second["ccd_mean"] == pytest.approx(1) and first["ccd_mean"] < 0.99
     assert first["diagonality"][-1] == pytest.approx(1, abs=1e-5)
     assert json.loads((tmp_path / "out/locality.json").read_text()) == found
-    for name in ("diagonality.png", "contributions.png"):
+    for name in ("diagonality.png", "contributions.png", "profiles.png"):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
     assert "| 2 | 1.00 ± 0.00 | 1.00 ± 0.00 | 1 x 1 |" in (tmp_path / "out/locality.md").read_text()
 
@@ -107,19 +109,38 @@ def layer_of(reach: int, shape: tuple[int, int]) -> LayerLocality:
     y, x = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
     near = (np.abs(y - y[:, None]) <= reach) & (np.abs(x - x[:, None]) <= reach)
     layer = LayerLocality()
-    layer.add(near / near.sum(1, keepdims=True), shape, threshold=0.015)
+    layer.add(near / near.sum(1, keepdims=True), shape)
     return layer
 
 
 def test_a_window_is_used_where_it_loses_little_and_saves_work() -> None:
     shape = (10, 30)
     layers = [layer_of(1, shape), layer_of(9, shape)]
-    assert [layer.window for layer in layers] == [(3, 3), (19, 19)]
+    assert [layer.window(0.015) for layer in layers] == [(3, 3), (19, 19)]
     assert Locality(layers, [shape], 0, 0.015, most_lost=0.25).windows == [(3, 3), WHOLE]
-    layers[0].needed = [(1, 1)]
-    assert layers[0].lost == pytest.approx([0.87], abs=0.02)
-    assert Locality(layers, [shape], 0, 0.015, most_lost=0.25).windows == [WHOLE, WHOLE]
-    assert Locality(layers, [shape], 0, 0.015, most_lost=0.9).windows == [(1, 1), WHOLE]
+    # Three diagonals of each axis have a third each; none is above a half.
+    assert layers[0].lost((1, 1)) == pytest.approx([0.87], abs=0.02)
+    assert Locality(layers, [shape], 0, 0.5, most_lost=0.25).windows == [WHOLE, WHOLE]
+    assert Locality(layers, [shape], 0, 0.5, most_lost=0.9).windows == [(1, 1), WHOLE]
+
+
+def test_other_thresholds_are_told_with_what_they_lose_and_save() -> None:
+    shape = (10, 30)
+    found = Locality([layer_of(1, shape)], [shape], 0, 0.5, most_lost=0.25)
+    rows = found.to_dict()["thresholds"]
+    assert [row["layers"][0]["found"] for row in rows] == [[3, 3]] * len(rows)
+    assert rows[0]["layers"][0]["lost_mean"] == pytest.approx(0, abs=1e-9)
+    assert rows[0]["layers"][0]["looked_at"] == pytest.approx(3 * 10 / 300)
+    assert "| 0.015 | 3 x 3: 0.00, 10% |" in markdown("title", found)
+
+
+def test_the_profile_of_an_axis_is_the_mean_over_maps_that_have_the_offset() -> None:
+    layer = layer_of(1, (2, 3))
+    layer.offsets += layer_of(1, (4, 5)).offsets
+    assert layer.profile(1).shape == (5,)
+    assert layer.profile(1)[3:] == pytest.approx(0)
+    narrow, wide = (axis_profile(table, 1) for table in layer.offsets)
+    assert layer.profile(1)[1] == pytest.approx((narrow[3] + wide[5]) / 2)
 
 
 def test_offsets_of_maps_of_different_size_are_averaged_over_their_cells() -> None:
