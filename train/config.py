@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,17 @@ class AugmentConfig:
     pen_high: float = 3.0
     replace: float = 0.25
     relabel: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"train.augment.{name} = {value!r}: must be a finite number, not negative")
+        for name in ("replace", "relabel"):
+            if getattr(self, name) > 1:
+                raise ConfigError(f"train.augment.{name} = {getattr(self, name)!r}: a probability, from 0 to 1")
+        for low, high in (("scale_low", "scale_high"), ("pen_low", "pen_high")):
+            if not 0 < getattr(self, low) <= getattr(self, high):
+                raise ConfigError(f"train.augment.{low} must be above 0 and not above train.augment.{high}")
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,14 @@ class TrainConfig:
             raise ConfigError(f"train.composed = {self.composed}: a share of each epoch, from 0 to 0.95")
         if self.composed_epochs < 1:
             raise ConfigError(f"train.composed_epochs = {self.composed_epochs}: must be at least 1")
+        for name in ("learning_rate", "clip", "weight_decay", "dense_weight", "dense_blank"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"train.{name} = {getattr(self, name)!r}: must be a finite number, not negative")
+        for name in ("ema", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} = {getattr(self, name)!r}: from 0 to below 1")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"train.betas = {list(self.betas)}: two numbers from 0 to below 1")
         if not 0 <= self.decay <= 1:
             raise ConfigError(f"train.decay = {self.decay}: a part of the budget, from 0 to 1")
 
@@ -189,6 +209,8 @@ def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
             raise ConfigError(f"{where}: {key} = {table[key]!r} is a value, not a table")
     train = dict(table.pop("train", {}))
     ranges = train.pop("augment", {})
+    if ranges is not False and not isinstance(ranges, dict):
+        raise ConfigError(f"{where} [train]: augment = {ranges!r}; expected a table, or false for no distortions")
     augment = _build(AugmentConfig, ranges, f"{where} [train.augment]") if isinstance(ranges, dict) else None
     scales = train.pop("views", None)
     views = _build(ViewsConfig, scales, f"{where} [train.views]") if isinstance(scales, dict) else None

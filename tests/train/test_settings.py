@@ -3,7 +3,9 @@
 import pytest
 
 from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.config import PRESETS, load_preset, preset_from_dict
+from hmerctl.train.models.recognizer import Recognizer
 
 
 @pytest.mark.parametrize(
@@ -17,6 +19,12 @@ from hmerctl.train.config import PRESETS, load_preset, preset_from_dict
         ("train.validate_every=0", "validate_every = 0"),
         ("train.seed=-1", "seed = -1"),
         ("train.augment.warp=much", "warp = 'much'"),
+        ("train.augment.rotation=nan", "rotation = nan"),
+        ("train.augment.scale_low=3", "scale_low must be above 0 and not above train.augment.scale_high"),
+        ("train.augment=3", "augment = 3"),
+        ("train.learning_rate=nan", "learning_rate = nan"),
+        ("train.ema=1", "ema = 1"),
+        ("train.betas=[2, 0.9]", "betas"),
         ("train.views.x_scale=0.5", "at least 1"),
         ("train.views.z_scale=2.0", "unknown key 'z_scale'"),
         ("raster.margin=-3", "margin = -3"),
@@ -26,6 +34,28 @@ from hmerctl.train.config import PRESETS, load_preset, preset_from_dict
 def test_a_wrong_setting_is_named(setting: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         load_preset("edge", [setting])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("model.decoder=3", "expected a table"),
+        ("model.decoder.heads=0", "heads = 0; expected a whole number of at least 1"),
+        ("model.decoder.heads=1.5", "heads = 1.5"),
+        ("model.decoder.layers=0", "layers = 0; expected a whole number of at least 1"),
+        ("model.decoder.layers=true", "layers = True"),
+        ("model.decoder.refinement=-1", "refinement = -1; expected a whole number of at least 0"),
+        ("model.decoder.dropout=nan", "dropout = nan"),
+        ('model.encoder.top="a"', "top = 'a'"),
+        ('model.position={name="timing", min_scale=0}', "division"),
+        ('model.position={name="sum", parts=[3]}', "expected a table"),
+        ('model.context={name="self-attention", heads=7}', "7 heads"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_named(setting: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        Recognizer(load_preset("edge", [setting]).model, CROHME)
     assert "\n" not in str(caught.value)
 
 

@@ -4,6 +4,8 @@ Every part is built from a frozen dataclass (its configuration, saved with the w
 it trains on batches, and its forward is made only of operations that every export target takes.
 """
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -112,14 +114,32 @@ def build(kind: str, options: dict[str, Any], **fixed: Any) -> nn.Module:
     Raises:
         ConfigError: unknown name or option, or a value the part refuses.
     """
+    if not isinstance(options, dict):
+        raise ConfigError(f'[model.{kind}] = {options!r}: expected a table such as {{name = "{names(kind)[0]}"}}')
     name = options.get("name", "")
     if (kind, name) not in _REGISTRY:
         raise ConfigError(f"[model.{kind}] name = {name!r} is unknown; choose one of {', '.join(names(kind))}")
     config, cls = _REGISTRY[kind, name]
     try:
-        return cls(config(**{k: v for k, v in options.items() if k != "name"}), **fixed)
-    except (TypeError, ValueError) as error:
+        chosen = {key: value for key, value in options.items() if key != "name"}
+        _check_numbers(config, chosen)
+        return cls(config(**chosen), **fixed)
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise ConfigError(f"[model.{kind}] name = {name!r}: {error}") from error
+
+
+def _check_numbers(config: type, options: dict[str, Any]) -> None:
+    """Counts and sizes are at least 1, or 0 where 0, for "without", is the default; no number is infinite or NaN."""
+    for option in dataclasses.fields(config):
+        value, default = options.get(option.name, option.default), option.default
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ValueError(f"{option.name} = {value!r}; expected true or false")
+        if isinstance(default, int) and not isinstance(default, bool):
+            least = 0 if default == 0 else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{option.name} = {value!r}; expected a whole number of at least {least}")
+        if isinstance(default, float) and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise ValueError(f"{option.name} = {value!r}; expected a finite number")
 
 
 class CellMask(nn.Module):
