@@ -1,6 +1,7 @@
 """Checkpoints: a folder with the weights (safetensors) and one JSON file that says what they are."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from hmerctl.train.models.recognizer import Recognizer
 
 FORMAT_VERSION = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "checkpoint.json"
+
+
+CROHME_LICENCE = "CC-BY-NC-SA-3.0"
+"""Of CROHME's inks and of weights trained on them."""
 
 
 class CheckpointError(HmerError):
@@ -41,7 +46,7 @@ class CheckpointInfo:
     preset: Preset
     vocabulary: Vocabulary
     training: dict[str, Any] = field(default_factory=dict)
-    licence: str = "CC-BY-NC-SA-3.0"
+    licence: str = CROHME_LICENCE
     calibration: Calibration | None = None
     decoding: DecodingDefaults = field(default_factory=DecodingDefaults)
 
@@ -54,6 +59,15 @@ class CheckpointInfo:
     def raster(self) -> RasterSpec:
         """The raster contract the model was trained on."""
         return self.preset.raster
+
+
+def joint_licence(licences: Iterable[str | None]) -> str:
+    """The licence of weights that follow from data and weights under these licences, an SPDX expression.
+
+    Where one is not known, it is taken for CROHME's: better a freedom too few than one that nobody gave.
+    """
+    parts = dict.fromkeys(licence or CROHME_LICENCE for licence in licences)
+    return " AND ".join(parts) or CROHME_LICENCE
 
 
 def save_checkpoint(path: Path, weights: dict[str, Tensor], info: CheckpointInfo, half: bool = False) -> None:

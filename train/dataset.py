@@ -1,8 +1,9 @@
 """The dataset folder: expressions with their labels in one memory-mapped Arrow file.
 
 A folder holds ``expressions.arrow`` (Arrow IPC file, one row per expression) and ``dataset.json`` (format version,
-version of the raster contract, number of expressions, the report of how they came to be). Rows are written in the
-order given and stay in it, so an index names the same expression for as long as the folder is not written anew.
+version of the raster contract, number of expressions, their origins, the report of how they came to be). Rows are
+written in the order given and stay in it, so an index names the same expression for as long as the folder is not
+written anew.
 """
 
 import bisect
@@ -79,13 +80,29 @@ class Expression:
         return rasterise_ink(self.ink, spec)
 
 
-def write_dataset(path: Path | str, expressions: Iterable[Expression], report: Any) -> int:
+@dataclass(frozen=True)
+class Origin:
+    """Where expressions come from: stands in checkpoints, bundles and model cards that were trained on them.
+
+    Attributes:
+        name: in words, such as "CROHME training inks".
+        licence: an SPDX expression; what is trained on the data has it too. None where it is not known.
+    """
+
+    name: str
+    licence: str | None = None
+
+
+def write_dataset(
+    path: Path | str, expressions: Iterable[Expression], report: Any, origins: Iterable[Origin] = ()
+) -> int:
     """Write a dataset folder; an older dataset at ``path`` is replaced when the new one is complete.
 
     Args:
         path: the folder. Must not exist, be empty, or hold a dataset.
         expressions: consumed one batch at a time, so they need not fit in memory. May fill in ``report`` as it goes.
         report: a dataclass, or a mapping that JSON can hold; read after the last expression.
+        origins: where the expressions come from; without any, the folder's name will have to do.
 
     Returns:
         the number of expressions written.
@@ -100,7 +117,8 @@ def write_dataset(path: Path | str, expressions: Iterable[Expression], report: A
             count = _write_arrow(folder / ARROW_FILE, iter(expressions))
             plain = asdict(report) if is_dataclass(report) and not isinstance(report, type) else dict(report)
             versions = {"format_version": FORMAT_VERSION, "raster_contract": CONTRACT_VERSION}
-            about = {**versions, "count": count, "report": plain}
+            named = [asdict(origin) for origin in dict.fromkeys(origins)]
+            about = {**versions, "count": count, "origins": named, "report": plain}
             (folder / JSON_FILE).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
@@ -195,6 +213,19 @@ class ExpressionDataset:
 
     def __iter__(self) -> Iterator[Expression]:
         return (self[i] for i in range(len(self)))
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the expressions come from; of a dataset that does not say, the name of its folder.
+
+        Raises:
+            DataError: the origins are damaged.
+        """
+        try:
+            origins = tuple(Origin(**origin) for origin in self.about.get("origins", ()))
+        except TypeError as error:
+            raise DataError(f"{self.path / JSON_FILE}: origins are damaged ({error}); prepare it again") from error
+        return origins or (Origin(self.path.resolve().name),)
 
     @property
     def report(self) -> dict[str, Any]:

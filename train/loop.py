@@ -17,8 +17,9 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from hmerctl.runtime.errors import ConfigError, StoppedError
 from hmerctl.runtime.files import recover_folder, write_text
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
-from hmerctl.train.checkpoint import CheckpointInfo, load_checkpoint, read_info, save_checkpoint
+from hmerctl.train.checkpoint import CheckpointInfo, joint_licence, load_checkpoint, read_info, save_checkpoint
 from hmerctl.train.config import Preset, preset_from_dict, to_json
+from hmerctl.train.dataset import ExpressionDataset
 from hmerctl.train.interrupt import Interrupt
 from hmerctl.train.module import TrainingModule
 from hmerctl.train.progress import BudgetBar
@@ -176,14 +177,17 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
                 "samples": budget.samples,
                 "seconds": round(budget.seconds, 1),
                 "best_valid_exprate": round(budget.best, 2),
-                "data": [path.name for path in options.data],
+                "data": [origin.name for origin in origins],
                 "init": earlier,
             }
             weights = module.averaged.state_dict()
-            save_checkpoint(options.out / name, weights, CheckpointInfo(preset, vocabulary, done))
+            save_checkpoint(options.out / name, weights, CheckpointInfo(preset, vocabulary, done, licence))
 
     # Where the weights come from is part of what they cost.
-    earlier = read_info(options.init).training if options.init else None
+    before = read_info(options.init) if options.init else None
+    earlier = before.training if before else None
+    origins = [origin for path in options.data for origin in ExpressionDataset(path).origins]
+    licence = joint_licence([*(origin.licence for origin in origins), *([before.licence] if before else [])])
     interrupt = Interrupt()
     budget = Budget(options, save, interrupt)
     module = TrainingModule(preset, vocabulary, budget.progress)

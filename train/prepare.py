@@ -14,7 +14,7 @@ from hmerctl.runtime.picture import rasterise_picture
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.archives import SourceFile, read_files
 from hmerctl.train.captions import Caption, read_captions
-from hmerctl.train.dataset import Expression, ExpressionDataset, check_replaceable, write_dataset
+from hmerctl.train.dataset import Expression, ExpressionDataset, Origin, check_replaceable, write_dataset
 from hmerctl.train.latex import LatexError, normalise, normalise_truth
 from hmerctl.train.models.parts import MAX_STEPS
 from hmerctl.train.symbols import name_symbols
@@ -137,7 +137,12 @@ class _Labels:
 
 
 def prepare_ink(
-    source: Path, captions: Path | None, out: Path, vocabulary: Vocabulary = CROHME, watch: Watch = iter
+    source: Path,
+    captions: Path | None,
+    out: Path,
+    vocabulary: Vocabulary = CROHME,
+    watch: Watch = iter,
+    origin: Origin | None = None,
 ) -> Report:
     """Make a dataset of InkML files.
 
@@ -147,6 +152,7 @@ def prepare_ink(
         out: the dataset folder.
         vocabulary: expressions whose label has other tokens are skipped.
         watch: see ``Watch``.
+        origin: what the expressions are, for checkpoints and model cards.
 
     Raises:
         DataError: a source or the captions cannot be read, ``out`` holds something else, or nothing was usable.
@@ -161,11 +167,16 @@ def prepare_ink(
         return Expression(file.stem, tokens, ink, symbols_match=match)
 
     files = watch(read_files(source, INK_SUFFIXES))
-    return _write(out, _expressions(files, convert, report), labels)
+    return _write(out, _expressions(files, convert, report), labels, origin)
 
 
 def prepare_pictures(
-    source: Path, captions: Path, out: Path, vocabulary: Vocabulary = CROHME, watch: Watch = iter
+    source: Path,
+    captions: Path,
+    out: Path,
+    vocabulary: Vocabulary = CROHME,
+    watch: Watch = iter,
+    origin: Origin | None = None,
 ) -> Report:
     """Make a dataset of pictures; each is stored as its normalised raster. Arguments and errors as for inks."""
     report, labels = _start(source, captions, out, vocabulary)
@@ -178,11 +189,11 @@ def prepare_pictures(
         return Expression(file.stem, tokens, raster=raster)
 
     files = watch(read_files(source, PICTURE_SUFFIXES))
-    return _write(out, _expressions(files, convert, report), labels)
+    return _write(out, _expressions(files, convert, report), labels, origin)
 
 
 def merge_datasets(sources: list[Path], out: Path) -> Report:
-    """Put several datasets into one, in order; of expressions with the same id the first is kept.
+    """Put several datasets into one, in order; of expressions with the same id the first is kept, of origins all.
 
     Raises:
         DataError: a source is no dataset, or ``out`` holds something else.
@@ -203,7 +214,7 @@ def merge_datasets(sources: list[Path], out: Path) -> Report:
                 report.accept(expression)
                 yield expression
 
-    write_dataset(out, expressions(), report)
+    write_dataset(out, expressions(), report, (origin for dataset in datasets for origin in dataset.origins))
     return report
 
 
@@ -241,7 +252,7 @@ def _expressions(
             yield expression
 
 
-def _write(out: Path, expressions: Iterator[Expression], labels: _Labels) -> Report:
+def _write(out: Path, expressions: Iterator[Expression], labels: _Labels, origin: Origin | None) -> Report:
     """Write the dataset and its report; an error leaves whatever was at ``out``."""
     report = labels.report
     written: set[str] = set()
@@ -260,7 +271,7 @@ def _write(out: Path, expressions: Iterator[Expression], labels: _Labels) -> Rep
                 f"{report.sources[0]}: not one of {report.read} files is usable; {first.id}: {first.detail}"
             )
 
-    write_dataset(out, watched(), report)
+    write_dataset(out, watched(), report, [origin] if origin else ())
     return report
 
 

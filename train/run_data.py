@@ -15,7 +15,7 @@ from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.augment import Augmenter
 from hmerctl.train.batches import Batch, BatchStream, bucket_of
-from hmerctl.train.compose.composer import Composer
+from hmerctl.train.compose.composer import learned_composer
 from hmerctl.train.config import Preset
 from hmerctl.train.dataset import ExpressionDataset
 from hmerctl.train.inks import InkBank, Relabeller, TrainingInk, prepare
@@ -52,7 +52,7 @@ class RunData(pl.LightningDataModule):
         bank = InkBank(self.inks)
         augmenter = Augmenter(self.preset.train.augment, bank, Relabeller(self.vocabulary, bank))
         composed = self.preset.train.composed > 0
-        composer = Composer(self.inks, bank, self.vocabulary, self.preset.raster) if composed else None
+        composer = learned_composer(self.inks, bank, self.vocabulary, self.preset.raster) if composed else None
         stream = BatchStream(
             self.inks,
             augmenter,

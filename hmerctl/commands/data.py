@@ -35,6 +35,12 @@ def prepare(
         None, help="Text file of 'file stem TAB LaTeX tokens'. Without it, labels come from the InkML's truth."
     ),
     out: Path = typer.Option(..., help="Dataset folder to write; an older dataset there is replaced."),
+    name: str | None = typer.Option(
+        None, help="What the data are, in words, for checkpoints and model cards: 'CROHME training inks'."
+    ),
+    licence: str | None = typer.Option(
+        None, help="Licence of the data (SPDX); what is trained on them has it too. Goes with --name."
+    ),
     as_json: bool = _JSON,
 ) -> None:
     """Make a dataset folder of InkML files or pictures and their captions.
@@ -48,17 +54,22 @@ def prepare(
         raise typer.BadParameter("give either --ink or --images")
     if images is not None and captions is None:
         raise typer.BadParameter("pictures need --captions: their labels stand nowhere else")
+    if licence is not None and name is None:
+        raise typer.BadParameter("--licence goes with --name")
+    from hmerctl.train.dataset import Origin
     from hmerctl.train.prepare import prepare_ink, prepare_pictures
+
+    origin = Origin(name, licence) if name is not None else None
 
     def watch(files: "Iterable[SourceFile]") -> "Iterable[SourceFile]":
         return progress(files, "reading")
 
     if images is None:
         assert ink is not None
-        report = prepare_ink(ink, captions, out, watch=watch)
+        report = prepare_ink(ink, captions, out, watch=watch, origin=origin)
     else:
         assert captions is not None
-        report = prepare_pictures(images, captions, out, watch=watch)
+        report = prepare_pictures(images, captions, out, watch=watch, origin=origin)
     _print_report(report, out, as_json)
 
 
@@ -104,37 +115,52 @@ def take(
     source = ExpressionDataset(dataset)
     chosen = choose(source, count, Wanted(limit, min_tokens, load_preset(preset).raster), seed)
     report = {"taken_from": dataset.name, "seed": seed, "largest": largest, "min_tokens": min_tokens}
-    write_dataset(out, (source[i] for i in chosen), report)
+    write_dataset(out, (source[i] for i in chosen), report, source.origins)
     typer.echo(f"{out}: {count} of {len(source)} expressions")
 
 
 @data.command()
 def compose(
     datasets: list[Path] = typer.Option(
-        ..., "--data", help="Dataset with symbol groups; may be given several times."
+        [], "--data", help="Compose from this dataset with symbol groups; may be given several times."
+    ),
+    fonts: bool = typer.Option(False, "--fonts", help="Compose from stroke fonts and rules alone, without any data."),
+    svg_fonts: list[Path] = typer.Option(
+        [], "--svg-font", help="With --fonts: also use this SVG stroke font, or all in this folder (repeat)."
     ),
     out: Path = typer.Option(..., help="Dataset folder to write; an older dataset there is replaced."),
     count: int = typer.Option(1000, min=1, help="How many expressions."),
     seed: int = typer.Option(1, min=0, help="Another seed composes other expressions."),
 ) -> None:
-    """Compose expressions from the labels and symbol inks of datasets, with true labels and symbol groups.
+    """Compose expressions with true labels and symbol groups, from datasets or from stroke fonts.
 
-    The parts are copied from the datasets, so their licence holds for the result too.
+    With --data, labels and symbol inks are those of the datasets, recombined, and their licence holds for the result
+    too. With --fonts, nothing comes from any dataset.
     """
+    if bool(datasets) == fonts:
+        raise typer.BadParameter("give either --data or --fonts")
+    if svg_fonts and not fonts:
+        raise typer.BadParameter("--svg-font goes with --fonts")
     from hmerctl.runtime.raster import RasterSpec
     from hmerctl.runtime.vocabulary import CROHME
-    from hmerctl.train.compose.composer import Composer
-    from hmerctl.train.dataset import check_replaceable, write_dataset
+    from hmerctl.train.compose.composer import learned_composer
+    from hmerctl.train.dataset import ExpressionDataset, Origin, check_replaceable, write_dataset
+    from hmerctl.train.fonts.hands import font_composer, font_origin
     from hmerctl.train.inks import InkBank
     from hmerctl.train.run_data import load_inks
 
     check_replaceable(out)
     spec = RasterSpec()
-    inks = load_inks(tuple(datasets), CROHME, spec)
-    composer = Composer(inks, InkBank(inks), CROHME, spec)
-    report = {"composed_from": [path.name for path in datasets], "seed": seed}
+    if fonts:
+        composer = font_composer(CROHME, spec, svg_fonts)
+        origins = [font_origin(svg_fonts)]
+    else:
+        inks = load_inks(tuple(datasets), CROHME, spec)
+        composer = learned_composer(inks, InkBank(inks), CROHME, spec)
+        parts = [origin for path in datasets for origin in ExpressionDataset(path).origins]
+        origins = [Origin(f"expressions composed from {part.name}", part.licence) for part in parts]
     composed = (composer.expression((seed, i)) for i in progress(range(count), "composing", count))
-    write_dataset(out, composed, report)
+    write_dataset(out, composed, {"composed": count, "seed": seed}, origins)
     typer.echo(f"{out}: {count} composed expressions")
 
 

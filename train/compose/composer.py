@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 import numpy as np
 
@@ -13,11 +14,11 @@ from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.compose.grammar import Grammar, GrammarConfig
 from hmerctl.train.compose.hands import Hands
-from hmerctl.train.compose.layout import Layout, Placement
-from hmerctl.train.compose.statistics import measure, tree_of
+from hmerctl.train.compose.layout import GlyphSource, Layout, Placement
+from hmerctl.train.compose.statistics import LayoutStatistics, measure, tree_of
 from hmerctl.train.dataset import Expression
 from hmerctl.train.inks import InkBank, TrainingInk
-from hmerctl.train.latex import write
+from hmerctl.train.latex import Row, write
 
 _UNIT = 20.0
 _TRIES = 8
@@ -45,36 +46,43 @@ class Composition:
     size: np.ndarray
 
 
+class Labels(Protocol):
+    """Where labels come from."""
+
+    def draw(self, rng: Random) -> Row:
+        """A label's tree."""
+        ...
+
+
+class Writers(Protocol):
+    """Where glyphs come from."""
+
+    def draw(self, rng: Random) -> GlyphSource:
+        """Someone to write one expression."""
+        ...
+
+
 class Composer:
-    """Composes expressions from a training set.
+    """Composes expressions.
 
     Args:
-        inks: labelled inks with symbol groups; labels, glyphs and layout figures are learned from them.
-        bank: their symbol inks.
-        vocabulary: of the inks' labels.
+        labels: draws trees whose symbols the writers have.
+        writers: draws who writes an expression.
+        statistics: sizes and places of symbols.
+        vocabulary: of the labels.
         spec: raster contract; what would not fit its largest raster is drawn anew.
-        grammar: how far labels go from real ones.
-
-    Raises:
-        DataError: there are no inks with symbol groups to compose from.
     """
 
     def __init__(
         self,
-        inks: list[TrainingInk],
-        bank: InkBank,
+        labels: Labels,
+        writers: Writers,
+        statistics: LayoutStatistics,
         vocabulary: Vocabulary,
         spec: RasterSpec,
-        grammar: GrammarConfig | None = None,
     ) -> None:
+        self.labels, self.writers, self.statistics = labels, writers, statistics
         self.vocabulary, self.spec = vocabulary, spec
-        self.hands = Hands(bank, vocabulary)
-        self.statistics = measure(inks, vocabulary)
-        trees = (tree_of(ink, vocabulary) for ink in inks)
-        try:
-            self.grammar = Grammar((tree for tree in trees if tree), self.hands.all, grammar)
-        except ValueError as error:
-            raise DataError(f"nothing to compose from: {error}; the dataset needs inks with symbol groups") from error
 
     def compose(self, seed: tuple[int, ...]) -> Composition:
         """Draw a label, a writer and a layout. Equal seeds give equal compositions."""
@@ -96,8 +104,8 @@ class Composer:
         return Composition(best.id, best.tokens, best.placements, best.origin, best.scale * fits, best.size * fits)
 
     def _attempt(self, name: str, rng: Random) -> Composition:
-        row = self.grammar.draw(rng)
-        layout = Layout(self.statistics, self.hands.draw(rng), rng, sloppiness=rng.uniform(0.6, 1.2))
+        row = self.labels.draw(rng)
+        layout = Layout(self.statistics, self.writers.draw(rng), rng, sloppiness=rng.uniform(0.6, 1.2))
         block = layout.expression(row, _UNIT)
         sides = [max(p.right - p.left, p.bottom - p.top) for p in block.placements]
         extent = self.statistics.extent
@@ -132,3 +140,31 @@ class Composer:
         return Expression(
             composition.id, composition.tokens, Ink(tuple(strokes), tuple(symbols), id=composition.id), None, True
         )
+
+
+def learned_composer(
+    inks: list[TrainingInk],
+    bank: InkBank,
+    vocabulary: Vocabulary,
+    spec: RasterSpec,
+    grammar: GrammarConfig | None = None,
+) -> Composer:
+    """A composer that has its labels, glyphs and layout figures from a training set.
+
+    Args:
+        inks: labelled inks with symbol groups.
+        bank: their symbol inks.
+        vocabulary: of the inks' labels.
+        spec: raster contract.
+        grammar: how far labels go from real ones.
+
+    Raises:
+        DataError: there are no inks with symbol groups to compose from.
+    """
+    hands = Hands(bank, vocabulary)
+    trees = (tree_of(ink, vocabulary) for ink in inks)
+    try:
+        labels = Grammar((tree for tree in trees if tree), hands.all, grammar)
+    except ValueError as error:
+        raise DataError(f"nothing to compose from: {error}; the dataset needs inks with symbol groups") from error
+    return Composer(labels, hands, measure(inks, vocabulary), vocabulary, spec)

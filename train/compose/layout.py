@@ -8,12 +8,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 import numpy as np
 
 from hmerctl.train.compose.alignment import STACKED
 from hmerctl.train.compose.grammar import CLOSING, OPENING
-from hmerctl.train.compose.hands import Glyph, Writer
+from hmerctl.train.compose.hands import Glyph
 from hmerctl.train.compose.statistics import LayoutStatistics, Spread
 from hmerctl.train.latex import Node, Row
 
@@ -21,6 +22,18 @@ _SMALLEST = 0.42
 """Scripts of scripts do not shrink below this part of the main row's size."""
 
 _NEUTRAL = Spread(0.0, 0.15)
+
+
+class GlyphSource(Protocol):
+    """Someone who writes an expression."""
+
+    def draw(self, name: str) -> Glyph:
+        """A glyph of a class."""
+        ...
+
+    def draw_like(self, name: str, width: float, height: float) -> Glyph:
+        """A glyph of about this shape."""
+        ...
 
 
 @dataclass
@@ -109,7 +122,9 @@ class Layout:
         sloppiness: factor on every deviation.
     """
 
-    def __init__(self, statistics: LayoutStatistics, writer: Writer, rng: Random, sloppiness: float = 1.0) -> None:
+    def __init__(
+        self, statistics: LayoutStatistics, writer: GlyphSource, rng: Random, sloppiness: float = 1.0
+    ) -> None:
         self.statistics, self.writer, self.rng = statistics, writer, rng
         self.sloppiness = sloppiness
         self.habits: dict[str, float] = {}

@@ -12,7 +12,7 @@ from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.augment import Augmenter
 from hmerctl.train.batches import BatchStream
-from hmerctl.train.compose.composer import Composer
+from hmerctl.train.compose.composer import Composer, learned_composer
 from hmerctl.train.compose.grammar import GrammarConfig
 from hmerctl.train.config import TrainConfig
 from hmerctl.train.inks import InkBank, Relabeller
@@ -29,7 +29,7 @@ def inks():
 
 @pytest.fixture(scope="module")
 def composer(inks) -> Composer:
-    return Composer(inks, InkBank(inks), CROHME, SPEC)
+    return learned_composer(inks, InkBank(inks), CROHME, SPEC)
 
 
 def stream(inks, composer, share, epochs=1, **more) -> BatchStream:
@@ -59,7 +59,7 @@ def test_the_size_is_known_before_the_points(composer):
 
 
 def test_equal_seeds_give_equal_inks_and_others_do_not(inks, composer):
-    again = Composer(inks, InkBank(inks), CROHME, SPEC)
+    again = learned_composer(inks, InkBank(inks), CROHME, SPEC)
     one, two = composer.ink(composer.compose((1, 2))), again.ink(again.compose((1, 2)))
     np.testing.assert_array_equal(one.points, two.points)
     np.testing.assert_array_equal(one.tokens, two.tokens)
@@ -79,14 +79,14 @@ def test_symbols_are_as_large_as_in_real_inks(inks, composer):
 
 def test_nothing_is_larger_than_the_largest_raster(inks):
     long = GrammarConfig(longer=1.0, stretch=30.0, max_tokens=150)
-    composer = Composer(inks, InkBank(inks), CROHME, RasterSpec(max_width=300), long)
+    composer = learned_composer(inks, InkBank(inks), CROHME, RasterSpec(max_width=300), long)
     room = np.array([300, SPEC.max_height]) - 2 * SPEC.margin - 2 + 1e-6
     assert all((composer.compose((i,)).size <= room).all() for i in range(30))
 
 
 def test_a_dataset_without_symbols_is_refused(inks):
     with pytest.raises(DataError, match="symbol groups"):
-        Composer(inks, InkBank([]), CROHME, SPEC)
+        learned_composer(inks, InkBank([]), CROHME, SPEC)
 
 
 def test_an_epoch_has_every_ink_once_and_the_wanted_share_composed(inks, composer):
