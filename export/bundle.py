@@ -123,9 +123,10 @@ def _licence_text(source: Source) -> str:
     if given is not None and given.is_file():
         return given.read_text(encoding="utf-8")
     name = source.info.licence or "not stated"
+    texts = ", ".join(f"https://spdx.org/licenses/{part}.html" for part in name.split(" AND "))
     return (
         f"Weights of the model {source.info.name!r}: {name}.\n"
-        f"The text of this licence: https://spdx.org/licenses/{name}.html\n"
+        f"The text of this licence: {texts}\n"
         f"Trained on: {_training_data(source)}\n"
     )
 

@@ -160,7 +160,9 @@ def compose(
         parts = [origin for path in datasets for origin in ExpressionDataset(path).origins]
         origins = [Origin(f"expressions composed from {part.name}", part.licence) for part in parts]
     composed = (composer.expression((seed, i)) for i in progress(range(count), "composing", count))
-    write_dataset(out, composed, {"composed": count, "seed": seed}, origins)
+    write_dataset(
+        out, composed, {"composed_from": [path.name for path in (*datasets, *svg_fonts)], "seed": seed}, origins
+    )
     typer.echo(f"{out}: {count} composed expressions")
 
 

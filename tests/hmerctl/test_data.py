@@ -9,7 +9,7 @@ from synthetic import make_dataset
 from typer.testing import CliRunner, Result
 
 from hmerctl.cli import app
-from hmerctl.train.dataset import ExpressionDataset
+from hmerctl.train.dataset import ExpressionDataset, Origin
 
 INKML = """<ink xmlns="http://www.w3.org/2003/InkML"><annotation type="truth">x</annotation>
 <trace id="0">0 0, 30 40</trace></ink>"""
@@ -45,6 +45,7 @@ def test_prepare_prints_its_report(dataset: Path) -> None:
         ((), "either --ink or --images"),
         (("--ink", "a", "--images", "b"), "either --ink or --images"),
         (("--images", "a"), "pictures need --captions"),
+        (("--ink", "a", "--licence", "CC0-1.0"), "--licence goes with --name"),
     ],
 )
 def test_contradictory_options_are_usage_errors(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -108,6 +109,38 @@ def test_compose_writes_a_dataset_with_symbol_groups(tmp_path: Path) -> None:
         assert [symbol.label for symbol in expression.ink.symbols] == list(expression.tokens)
         assert expression.symbols_match
     assert [e.tokens for e in composed] != [e.tokens for e in ExpressionDataset(source)][:7]
+
+
+def test_compose_from_fonts_needs_no_data(tmp_path: Path) -> None:
+    result = run("compose", "--fonts", "--out", tmp_path / "new", "--count", 5)
+    assert result.exit_code == 0
+    composed = ExpressionDataset(tmp_path / "new")
+    assert len(composed) == 5
+    assert "Hershey" in composed.origins[0].name
+
+
+def test_names_and_licences_go_from_data_to_data(dataset: Path) -> None:
+    ink, named = dataset.parent / "ink", dataset.parent / "named"
+    assert not run("prepare", "--ink", ink, "--out", named, "--name", "our inks", "--licence", "CC0-1.0").exit_code
+    assert not run("take", named, "--count", 1, "--out", dataset.parent / "part").exit_code
+    assert ExpressionDataset(dataset.parent / "part").origins == (Origin("our inks", "CC0-1.0"),)
+    source = make_dataset(dataset.parent / "source", 20)
+    assert not run("compose", "--data", source, "--out", dataset.parent / "new", "--count", 3).exit_code
+    assert ExpressionDataset(dataset.parent / "new").origins == (Origin("expressions composed from source"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either --data or --fonts"),
+        (("--fonts", "--data", "a"), "either --data or --fonts"),
+        (("--data", "a", "--svg-font", "b"), "--svg-font goes with --fonts"),
+    ],
+)
+def test_compose_takes_its_parts_from_one_place(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = run("compose", *arguments, "--out", tmp_path / "d")
+    assert result.exit_code == 2
+    assert message in result.stderr
 
 
 def test_compose_does_not_overwrite_what_is_no_dataset(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.ink import Ink, Symbol
 from hmerctl.runtime.raster import Raster
-from hmerctl.train.dataset import ARROW_FILE, JSON_FILE, SCHEMA, Expression, ExpressionDataset, write_dataset
+from hmerctl.train.dataset import ARROW_FILE, JSON_FILE, SCHEMA, Expression, ExpressionDataset, Origin, write_dataset
 
 
 def ink(name: str = "one") -> Ink:
@@ -206,3 +206,27 @@ def test_pictures_of_another_raster_contract_are_refused_and_inks_are_not(tmp_pa
 def test_what_is_no_dataset_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="data prepare"):
         ExpressionDataset(tmp_path / "nothing")
+
+
+def test_a_dataset_says_where_it_comes_from(tmp_path: Path) -> None:
+    origins = [Origin("inks of our class", "CC0-1.0"), Origin("others")]
+    write_dataset(tmp_path / "a", [Expression("one", ("x",), ink())], {}, [*origins, origins[0]])
+    assert ExpressionDataset(tmp_path / "a").origins == tuple(origins)
+
+
+def test_a_dataset_that_does_not_say_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_dataset(tmp_path / "old", [Expression("one", ("x",), ink())], {})
+    file = tmp_path / "old" / JSON_FILE
+    about = json.loads(file.read_text())
+    about.pop("origins")  # as older versions wrote it
+    file.write_text(json.dumps(about))
+    monkeypatch.chdir(tmp_path / "old")
+    assert ExpressionDataset(Path()).origins == (Origin("old"),)
+
+
+def test_damaged_origins_are_told(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "a", [Expression("one", ("x",), ink())], {})
+    file = tmp_path / "a" / JSON_FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), "origins": [{"nom": "x"}]}))
+    with pytest.raises(DataError, match=r"dataset\.json: origins are damaged"):
+        _ = ExpressionDataset(tmp_path / "a").origins

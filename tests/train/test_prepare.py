@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.raster import rasterise_ink
-from hmerctl.train.dataset import ExpressionDataset
+from hmerctl.train.dataset import ExpressionDataset, Origin
 from hmerctl.train.prepare import LONGEST_LABEL, Report, merge_datasets, prepare_ink, prepare_pictures
 
 TRACES = '<trace id="0">0 0, 30 40</trace><trace id="1">60 0, 60 45, 61 50</trace>'
@@ -228,6 +228,16 @@ def test_merging_keeps_the_first_of_equal_ids(tmp_path: Path) -> None:
     assert ExpressionDataset(tmp_path / "da").ids == ["x", "y", "z"]
     assert (report.read, report.written, skipped(report)) == (4, 3, {"y": "duplicate"})
     assert report.symbols_match == 3
+
+
+def test_origins_are_kept_and_merged(tmp_path: Path) -> None:
+    folder(tmp_path / "ink", {"a.inkml": inkml().encode()})
+    origins = [Origin("ours", "CC0-1.0"), Origin("yours", "CC-BY-4.0")]
+    for name, origin in zip("ab", origins, strict=True):
+        prepare_ink(tmp_path / "ink", None, tmp_path / name, origin=origin)
+    prepare_ink(tmp_path / "ink", None, tmp_path / "unnamed")
+    merge_datasets([tmp_path / name for name in ("a", "unnamed", "b", "a")], tmp_path / "all")
+    assert ExpressionDataset(tmp_path / "all").origins == (origins[0], Origin("unnamed"), origins[1])
 
 
 def test_crohme_2014_and_extra(crohme: Path, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from synthetic import TINY, make_dataset
 
 from hmerctl.runtime.errors import ConfigError, StoppedError
-from hmerctl.train.checkpoint import load_checkpoint
+from hmerctl.train.checkpoint import load_checkpoint, read_info
 from hmerctl.train.config import load_preset
+from hmerctl.train.dataset import ExpressionDataset, Origin, write_dataset
 from hmerctl.train.loop import RunOptions, fit, read_run
 from hmerctl.train.module import TrainingModule, rate_factor
 
@@ -82,6 +83,20 @@ def test_a_signal_stops_a_run_between_two_steps_and_nothing_is_lost(data, tmp_pa
     whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     for name, tensor in whole.items():
         torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-6, msg=name)
+
+
+def test_a_checkpoint_says_what_it_was_trained_on_and_under_which_licence(data, tmp_path):
+    preset = load_preset("edge", TINY)
+    fit(preset, options(data, tmp_path / "unnamed", 1))
+    info = read_info(tmp_path / "unnamed/last")
+    assert (info.training["data"], info.licence) == (["train"], "CC-BY-NC-SA-3.0")
+    rows = list(ExpressionDataset(data))
+    write_dataset(tmp_path / "mine", rows, {}, [Origin("my inks", "CC0-1.0")])
+    fit(preset, options(tmp_path / "mine", tmp_path / "named", 1))
+    info = read_info(tmp_path / "named/last")
+    assert (info.training["data"], info.licence) == (["my inks"], "CC0-1.0")
+    fit(preset, options(tmp_path / "mine", tmp_path / "after", 1, init=tmp_path / "unnamed/last"))
+    assert read_info(tmp_path / "after/last").licence == "CC0-1.0 AND CC-BY-NC-SA-3.0"
 
 
 def test_two_processes_learn_as_one_on_the_same_global_batches(data, tmp_path):

@@ -16,7 +16,7 @@ from hmerctl.train.dataset import Origin
 from hmerctl.train.fonts.drawn import drawn_glyphs
 from hmerctl.train.fonts.formulas import Formulas
 from hmerctl.train.fonts.handwriting import Hand, draw_hand, write_glyph
-from hmerctl.train.fonts.sources import CAPITAL, Strokes, hershey_glyphs, svg_glyphs
+from hmerctl.train.fonts.sources import CAPITAL, Strokes, hershey_glyphs, svg_files, svg_glyphs
 from hmerctl.train.inks import SymbolInk
 
 WORDS = {f"\\{word}": word for word in ("sin", "cos", "tan", "log", "lim")}
@@ -125,7 +125,7 @@ class FontWriter:
 
 def font_origin(svg_fonts: Iterable[Path] = ()) -> Origin:
     """What is said of such expressions, and of what is trained on them."""
-    others = [f"SVG fonts {path.name}" for path in svg_fonts]
+    others = [file.stem for path in svg_fonts for file in svg_files(path)]
     return Origin(
         f"expressions composed from stroke fonts ({', '.join(['drawn glyphs, Hershey fonts', *others])})", LICENCE
     )

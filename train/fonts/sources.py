@@ -69,13 +69,22 @@ def svg_glyphs(paths: Iterable[Path]) -> dict[str, list[Strokes]]:
     """
     glyphs: dict[str, list[Strokes]] = defaultdict(list)
     for path in paths:
-        files = sorted(path.glob("*.svg")) if path.is_dir() else [path]
-        if not files:
-            raise DataError(f"{path}: no .svg font in this folder")
-        for file in files:
+        for file in svg_files(path):
             for token, strokes in _svg_font(file).items():
                 glyphs[token].append(strokes)
     return glyphs
+
+
+def svg_files(path: Path) -> list[Path]:
+    """The SVG files that ``path`` stands for: itself, or those in the folder.
+
+    Raises:
+        DataError: a folder without any.
+    """
+    files = sorted(path.glob("*.svg")) if path.is_dir() else [path]
+    if not files:
+        raise DataError(f"{path}: no .svg font in this folder")
+    return files
 
 
 def _svg_font(file: Path) -> dict[str, Strokes]:

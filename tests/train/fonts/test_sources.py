@@ -65,5 +65,5 @@ def test_other_files_are_refused_by_name(tmp_path, text, reason):
 
 
 def test_a_folder_without_fonts_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no .svg font"):
+    with pytest.raises(DataError, match=r"no \.svg font"):
         svg_glyphs([tmp_path])
