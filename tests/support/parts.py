@@ -18,7 +18,7 @@ EDGE = {"name": "edge", "stem": 4, "middle": 4, "middle_blocks": 1, "top": 8, "t
 DENSENET = {"name": "densenet", "blocks": [1, 1, 1], "growth": 16, "stem": 16, "bottleneck": 1}
 TRANSFORMER = {"name": "transformer", "layers": 2, "heads": 2, "width": 8, "inner": 8}
 GRU = {"name": "attention-gru", "width": 10, "embedding": 8, "attention": 6, "coverage": 3, "coverage_kernel": 3}
-ATTENTION = {"name": "self-attention", "layers": 2, "heads": 2, "inner": 8, "windows": [[3, 5], [0, 0]]}
+ATTENTION = {"name": "self-attention", "layers": 3, "heads": 2, "inner": 8, "windows": [[3, 5], [0, 5], [0, 0]]}
 
 MODELS = {
     "zhou2023": ModelConfig(DENSENET, {"name": "multi-scale"}, {"name": "bigru"}, GRU),

@@ -81,8 +81,11 @@ class LayerLocality:
         return chosen_window(self.needed(threshold))
 
     def lost(self, window: Shape) -> list[float]:
-        """Contribution lost with a window, for each map."""
-        return [1.0 - within(offsets, window) for offsets in self.offsets]
+        """Contribution lost with a window, for each map; 0 rows or columns are all of them."""
+        return [
+            1.0 - within(offsets, (window[0] or offsets.shape[0], window[1] or offsets.shape[1]))
+            for offsets in self.offsets
+        ]
 
     def profile(self, axis: int) -> Floats:
         """Mean of ``axis_profile`` over the maps that are large enough: float64 (n,) from offset 0 on, the larger of
@@ -137,12 +140,18 @@ class Locality:
         ]
 
     def found(self, threshold: float | None = None) -> list[Shape]:
-        """Window of each layer by Algorithm 1, at the threshold of the analysis or another."""
-        return [layer.window(self.threshold if threshold is None else threshold) for layer in self.layers]
+        """Window of each layer by Algorithm 1, at the threshold of the analysis or another.
+
+        Where it has as many rows as a mean map or more, it is one of all rows (0): that looks at fewer cells.
+        """
+        high = float(np.mean([rows for rows, _ in self.shapes]))
+        windows = [layer.window(self.threshold if threshold is None else threshold) for layer in self.layers]
+        return [(0 if rows >= high else rows, columns) for rows, columns in windows]
 
     def looked_at(self, window: Shape) -> float:
         """Cells that local attention looks at for one cell, as a share of those of a mean map."""
-        return window[0] * (TILE + window[1] - 1) / float(np.mean([rows * columns for rows, columns in self.shapes]))
+        high, cells = np.mean([(rows, rows * columns) for rows, columns in self.shapes], axis=0).tolist()
+        return (window[0] or high) * (TILE + window[1] - 1) / cells
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

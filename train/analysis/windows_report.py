@@ -124,8 +124,9 @@ def draw_contributions(found: Locality) -> bytes:
         below.imshow(offsets, cmap="magma", extent=extent, interpolation="nearest")
         below.set(title=f"mean by offset, window {_named(window)}", xlabel="columns", ylabel="rows")
         if window != WHOLE:
-            corner = (-window[1] / 2, -window[0] / 2)
-            below.add_patch(Rectangle(corner, window[1], window[0], fill=False, edgecolor="cyan"))
+            height = window[0] or 2 * high + 1
+            corner = (-window[1] / 2, -height / 2)
+            below.add_patch(Rectangle(corner, window[1], height, fill=False, edgecolor="cyan"))
     return _png(figure)
 
 
@@ -136,4 +137,4 @@ def _png(figure: "object") -> bytes:
 
 
 def _named(window: Shape) -> str:
-    return "whole map" if window == WHOLE else f"{window[0]} x {window[1]}"
+    return "whole map" if window == WHOLE else f"{window[0] or 'all'} x {window[1]}"

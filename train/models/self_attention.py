@@ -27,8 +27,9 @@ class SelfAttentionConfig:
         layers, heads: depth and attention heads; heads must divide the channels of the map.
         inner: width of the feed-forward layer.
         dropout: on the residual branches.
-        windows: for each layer [rows, columns] of its window, odd, in cells, or [0, 0] for the whole map; empty: the
-            whole map in all layers. Windows have no weights: the same checkpoint serves both.
+        windows: for each layer [rows, columns] of its window, odd, in cells, [0, columns] for all rows of the map, or
+            [0, 0] for the whole map; empty: the whole map in all layers. Windows have no weights: the same checkpoint
+            serves all.
     """
 
     layers: int = 2
@@ -41,9 +42,11 @@ class SelfAttentionConfig:
         if self.windows and len(self.windows) != self.layers:
             raise ValueError(f"{len(self.windows)} windows for {self.layers} layers; give one [rows, columns] each")
         for window in self.windows:
-            if len(window) != 2 or (any(window) and not all(side > 0 and side % 2 for side in window)):
+            odd = len(window) == 2 and all(side > 0 and side % 2 for side in window if side != 0)
+            if not odd or (window[0] != 0 and window[1] == 0):
                 raise ValueError(
-                    f"window {list(window)} must be two odd numbers of cells, or [0, 0] for the whole map"
+                    f"window {list(window)} must be two odd numbers of cells; rows may be 0 for all rows of the map, "
+                    "and both may be 0 for the whole map"
                 )
 
 
@@ -55,7 +58,7 @@ class SelfAttentionLayer(nn.Module):
         if channels % config.heads:
             raise ValueError(f"{channels} channels are not a multiple of {config.heads} heads")
         self.heads = config.heads
-        self.window = LocalAttention(*window) if any(window) else None
+        self.window = window_attention(*window) if any(window) else None
         self.norm, self.inner_norm = nn.LayerNorm(channels), nn.LayerNorm(channels)
         self.qkv, self.out = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
         self.inner, self.outer = nn.Linear(channels, config.inner), nn.Linear(config.inner, channels)
@@ -81,8 +84,7 @@ class SelfAttentionLayer(nn.Module):
         query, key, value = self.project(x)
         bias = ((1.0 - mask) * MASKED).to(query.dtype)
         if self.window is not None:
-            table = None if self.relative is None else self.relative.in_window(self.window.rows, self.window.columns)
-            mixed = self.window(query, key, value, bias, table)
+            mixed = self.window(query, key, value, bias, self.relative)
         else:
             query, key, value = (part.flatten(2, 3) for part in (query, key, value))
             scores = query @ key.transpose(2, 3) * query.shape[3] ** -0.5 + bias.flatten(1)[:, None, None]
@@ -93,68 +95,139 @@ class SelfAttentionLayer(nn.Module):
 
 
 class LocalAttention(nn.Module):
-    """Attention of every cell to a window of ``rows`` x ``columns`` cells around it (both odd).
+    """Attention of every cell to the cells in a window around it.
 
-    TILE neighbouring cells of a row share one product with the keys that any of them sees: ``rows`` strips of
-    ``TILE + columns - 1`` cells. What one of them must not see is masked, so the work is linear in the cells of the
+    TILE neighbouring cells of a row share one product with the keys that any of them sees: strips of
+    ``TILE + columns - 1`` cells. What one of them must not see is masked, so the work is linear in the columns of the
     map and (TILE + columns - 1) / columns of the bare window. Only pad, slice, concat and matmul: no gather, no
     scatter. (One product per offset wastes nothing, but is rows * columns small steps: 2 to 12 times slower here.)
+
+    Args:
+        columns: of the window, odd.
     """
 
     seen: Tensor
-    offset: Tensor
 
-    def __init__(self, rows: int, columns: int) -> None:
+    def __init__(self, columns: int) -> None:
         super().__init__()
-        self.rows, self.columns = rows, columns
+        self.columns = columns
         self.strip = TILE + columns - 1
         offset = torch.arange(self.strip)[None] - torch.arange(TILE)[:, None]
         inside = (offset >= 0) & (offset < columns)
-        self.register_buffer("seen", torch.where(inside, 0.0, MASKED).repeat(1, rows), persistent=False)
-        self.register_buffer("offset", offset.clamp(0, columns - 1).flatten().int(), persistent=False)
+        self.register_buffer("seen", torch.where(inside, 0.0, MASKED), persistent=False)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, table: Tensor | None) -> Tensor:
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, relative: RelativeBias | None
+    ) -> Tensor:
         """Attend.
 
         Args:
             query, key, value: (batch, heads, rows, columns, head width).
             bias: (batch, rows, columns, 1), 0 on valid cells and MASKED on padding.
-            table: relative bias (heads, window rows, window columns), or None.
+            relative: bias by offset, or None.
 
         Returns:
             (batch, heads, rows, columns, head width).
         """
-        batch, heads, rows, columns, width = query.shape
-        tiles = (columns + TILE - 1) // TILE
-        query = F.pad(query.flatten(0, 1), (0, 0, 0, tiles * TILE - columns))
-        query = query.unflatten(2, (tiles, TILE)).flatten(1, 2)
-        keys, values = self._strips(key.flatten(0, 1), 0.0), self._strips(value.flatten(0, 1), 0.0)
-        scores = (query @ keys.transpose(2, 3)).unflatten(0, (batch, heads)) * width**-0.5
-        hidden = self._strips(bias, MASKED).transpose(2, 3)[:, None]
-        scores = scores + hidden + self._pattern(table).to(query.dtype)
-        mixed = scores.softmax(4).flatten(0, 1) @ values
-        mixed = mixed.unflatten(1, (rows, tiles)).flatten(2, 3)[:, :, :columns]
-        return mixed.unflatten(0, (batch, heads))
+        raise NotImplementedError
 
-    def _strips(self, cells: Tensor, fill: float) -> Tensor:
-        """What each tile sees: (n, rows, columns, width) -> (n, rows * tiles, window rows * strip, width)."""
-        rows, columns = cells.shape[1], cells.shape[2]
+    def tiles(self, cells: Tensor) -> Tensor:
+        """(n, rows, columns, width) -> (n, rows, tiles, TILE, width), zero beyond the last column."""
+        columns = cells.shape[2]
+        tiles = (columns + TILE - 1) // TILE
+        return F.pad(cells, (0, 0, 0, tiles * TILE - columns)).unflatten(2, (tiles, TILE))
+
+    def strips(self, cells: Tensor, fill: float, above: int = 0) -> Tensor:
+        """The cells that each tile sees in its own row: (n, rows, columns, width) -> (n, above + rows + above,
+        tiles, strip, width), ``fill`` outside of the map."""
+        columns = cells.shape[2]
         tiles = (columns + TILE - 1) // TILE
         pieces = (self.strip + TILE - 1) // TILE
-        above, left = self.rows // 2, self.columns // 2
+        left = self.columns // 2
         right = (tiles + pieces - 1) * TILE - columns - left
         cells = F.pad(cells, (0, 0, left, right, above, above), value=fill)
         cells = cells.unflatten(2, (tiles + pieces - 1, TILE))
-        strips = torch.cat([cells[:, :, i : i + tiles] for i in range(pieces)], dim=3)[:, :, :, : self.strip]
+        return torch.cat([cells[:, :, i : i + tiles] for i in range(pieces)], dim=3)[:, :, :, : self.strip]
+
+
+class RowsAndColumns(LocalAttention):
+    """A window of ``rows`` x ``columns`` cells, both odd: the work is linear in the cells of the map."""
+
+    offset: Tensor
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__(columns)
+        self.rows = rows
+        offset = torch.arange(self.strip)[None] - torch.arange(TILE)[:, None]
+        self.register_buffer("offset", offset.clamp(0, columns - 1).flatten().int(), persistent=False)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, relative: RelativeBias | None
+    ) -> Tensor:
+        """See ``LocalAttention.forward``."""
+        batch, heads, rows, columns, width = query.shape
+        query = self.tiles(query.flatten(0, 1)).flatten(1, 2)
+        keys, values = self._around(key.flatten(0, 1), 0.0), self._around(value.flatten(0, 1), 0.0)
+        scores = (query @ keys.transpose(2, 3)).unflatten(0, (batch, heads)) * width**-0.5
+        hidden = self._around(bias, MASKED).transpose(2, 3)[:, None]
+        scores = scores + hidden + self._pattern(relative).to(query.dtype)
+        mixed = scores.softmax(4).flatten(0, 1) @ values
+        mixed = mixed.unflatten(1, (rows, -1)).flatten(2, 3)[:, :, :columns]
+        return mixed.unflatten(0, (batch, heads))
+
+    def _around(self, cells: Tensor, fill: float) -> Tensor:
+        """What each tile sees: (n, rows, columns, width) -> (n, rows * tiles, window rows * strip, width)."""
+        rows = cells.shape[1]
+        strips = self.strips(cells, fill, self.rows // 2)
         return torch.cat([strips[:, i : i + rows] for i in range(self.rows)], dim=3).flatten(1, 2)
 
-    def _pattern(self, table: Tensor | None) -> Tensor:
+    def _pattern(self, relative: RelativeBias | None) -> Tensor:
         """Which cells of the strips each cell of a tile sees, and their relative bias: (heads or 1, 1, TILE, window
         rows * strip)."""
-        if table is None:
-            return self.seen[None, None]
+        seen = self.seen.repeat(1, self.rows)
+        if relative is None:
+            return seen[None, None]
+        table = relative.in_window(self.rows, self.columns)
         placed = table.index_select(2, self.offset).unflatten(2, (TILE, self.strip))
-        return (placed.transpose(1, 2).flatten(2) + self.seen)[:, None]
+        return (placed.transpose(1, 2).flatten(2) + seen)[:, None]
+
+
+class AllRows(LocalAttention):
+    """All rows of the map in the ``columns`` around a cell: for maps that are low and long, where rows matter as far
+    as they reach. All rows of a tile's columns share one product."""
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, relative: RelativeBias | None
+    ) -> Tensor:
+        """See ``LocalAttention.forward``."""
+        batch, heads, rows, columns, width = query.shape
+        query = self.tiles(query.flatten(0, 1)).transpose(1, 2).flatten(2, 3)
+        keys, values = self._all(key.flatten(0, 1), 0.0), self._all(value.flatten(0, 1), 0.0)
+        scores = (query @ keys.transpose(2, 3)).unflatten(0, (batch, heads)) * width**-0.5
+        hidden = self._all(bias, MASKED).transpose(2, 3)[:, None]
+        scores = scores + hidden + self._pattern(relative, rows).to(query.dtype)
+        mixed = scores.softmax(4).flatten(0, 1) @ values
+        mixed = mixed.unflatten(2, (rows, TILE)).transpose(1, 2).flatten(2, 3)[:, :, :columns]
+        return mixed.unflatten(0, (batch, heads))
+
+    def _all(self, cells: Tensor, fill: float) -> Tensor:
+        """What each tile sees: (n, rows, columns, width) -> (n, tiles, rows * strip, width)."""
+        return self.strips(cells, fill).transpose(1, 2).flatten(2, 3)
+
+    def _pattern(self, relative: RelativeBias | None, rows: int) -> Tensor:
+        """See ``RowsAndColumns._pattern``: (heads or 1, 1, rows * TILE, rows * strip)."""
+        seen = self.seen[None, :, None].expand(rows, TILE, rows, self.strip).reshape(rows * TILE, rows * self.strip)
+        if relative is None:
+            return seen[None, None]
+        # A tile is a part of its own strip, from half a window on.
+        strip, first = self.strip, self.columns // 2
+        between = relative.between_cells(rows, strip).unflatten(1, (rows, strip))
+        return (between[:, :, first : first + TILE].flatten(1, 2) + seen)[:, None]
+
+
+def window_attention(rows: int, columns: int) -> LocalAttention:
+    """Attention in a window; 0 rows for all of the map."""
+    return RowsAndColumns(rows, columns) if rows else AllRows(columns)
 
 
 @register("context", "self-attention", SelfAttentionConfig)

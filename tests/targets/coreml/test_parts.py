@@ -37,6 +37,7 @@ GRID = [
     *[({"position": {"name": name}}, "encoder") for name in parts.names("position") if name != "sum"],
     *[({"context": {"name": name, **SMALL.get(name, {})}}, "encoder") for name in parts.names("context")],
     ({"context": {"name": "self-attention", **SMALL["self-attention"], "windows": ((3, 5),)}}, "encoder"),
+    ({"context": {"name": "self-attention", **SMALL["self-attention"], "windows": ((0, 5),)}}, "encoder"),
     ({"context": {"name": "self-attention", **SMALL["self-attention"]}, "position": {"name": "relative"}}, "encoder"),
     ({"encoder": DENSE, "context": {"name": "bigru"}}, "encoder"),
     ({"position": {"name": "relative"}}, "step"),

@@ -14,7 +14,7 @@ from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.analysis.windows import WHOLE, LayerLocality, Locality, analyse
-from hmerctl.train.analysis.windows_report import markdown
+from hmerctl.train.analysis.windows_report import draw_contributions, markdown
 from hmerctl.train.checkpoint import CheckpointInfo, save_checkpoint
 from hmerctl.train.config import Preset, load_preset, to_toml
 from hmerctl.train.dataset import ExpressionDataset
@@ -114,7 +114,7 @@ def layer_of(reach: int, shape: tuple[int, int]) -> LayerLocality:
 
 
 def test_a_window_is_used_where_it_loses_little_and_saves_work() -> None:
-    shape = (10, 30)
+    shape = (10, 24)
     layers = [layer_of(1, shape), layer_of(9, shape)]
     assert [layer.window(0.015) for layer in layers] == [(3, 3), (19, 19)]
     assert Locality(layers, [shape], 0, 0.015, most_lost=0.25).windows == [(3, 3), WHOLE]
@@ -122,6 +122,18 @@ def test_a_window_is_used_where_it_loses_little_and_saves_work() -> None:
     assert layers[0].lost((1, 1)) == pytest.approx([0.87], abs=0.02)
     assert Locality(layers, [shape], 0, 0.5, most_lost=0.25).windows == [WHOLE, WHOLE]
     assert Locality(layers, [shape], 0, 0.5, most_lost=0.9).windows == [(1, 1), WHOLE]
+
+
+def test_a_window_as_high_as_the_maps_is_one_of_all_their_rows() -> None:
+    """Each cell takes from cells up to 5 rows and columns away: 11 rows are needed, the maps have 6."""
+    shape = (6, 60)
+    found = Locality([layer_of(5, shape)], [shape], 0, 0.015, most_lost=0.25)
+    assert found.layers[0].window(0.015) == (11, 11)
+    assert found.windows == [(0, 11)]
+    assert found.looked_at((0, 11)) == pytest.approx(6 * 18 / 360)
+    assert found.layers[0].lost((0, 11)) == pytest.approx([0], abs=1e-9)
+    assert "all x 11" in markdown("title", found)
+    draw_contributions(found)
 
 
 def test_other_thresholds_are_told_with_what_they_lose_and_save() -> None:

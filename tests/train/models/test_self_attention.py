@@ -12,7 +12,7 @@ from hmerctl.train.models.parts import build
 from hmerctl.train.models.self_attention import TILE, SelfAttention, contributions
 
 CHANNELS = 12
-WINDOWS = [(1, 1), (3, 5), (5, 3), (1, 9), (3, 23)]
+WINDOWS = [(1, 1), (3, 5), (5, 3), (1, 9), (3, 23), (0, 1), (0, 5), (0, 23)]
 MAPS = [(4, 8), (3, 13), (1, 5), (6, 24)]
 
 
@@ -38,7 +38,7 @@ def map_of(rows: int, columns: int, batch: int = 2) -> tuple[Tensor, Tensor]:
 def window_mask(rows: int, columns: int, window: tuple[int, int]) -> Tensor:
     """1 where a cell sees another: (cells, cells)."""
     y, x = (t.flatten() for t in torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"))
-    near = (y[:, None] - y).abs() <= window[0] // 2, (x[:, None] - x).abs() <= window[1] // 2
+    near = (y[:, None] - y).abs() <= (window[0] // 2 if window[0] else rows), (x[:, None] - x).abs() <= window[1] // 2
     return (near[0] & near[1]).float()
 
 
@@ -83,7 +83,7 @@ def test_nothing_outside_the_window_matters() -> None:
 
 
 @pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("windows", [None, [(3, 5), (5, 9)], [(0, 0), (3, 3)]])
+@pytest.mark.parametrize("windows", [None, [(3, 5), (5, 9)], [(0, 0), (3, 3)], [(0, 3), (0, 9)]])
 def test_padding_is_neutral(windows: list | None, relative: bool) -> None:
     part = context(windows, layers=2, relative=relative)
     x, mask = map_of(4, 9)
@@ -92,7 +92,7 @@ def test_padding_is_neutral(windows: list | None, relative: bool) -> None:
     assert not (padded * (1 - F.pad(mask, (0, 6, 0, 3)))).any()
 
 
-@pytest.mark.parametrize("windows", [None, [(3, 5), (5, 9)]])
+@pytest.mark.parametrize("windows", [None, [(3, 5), (5, 9)], [(0, 5), (0, 9)]])
 def test_it_trains(windows: list | None) -> None:
     part = context(windows, layers=2, relative=True).train()
     x, mask = map_of(4, 9)
@@ -181,7 +181,7 @@ def test_contributions_are_the_norms_of_what_each_cell_adds() -> None:
     [
         ({"windows": [[3, 5]]}, "1 windows for 2 layers"),
         ({"windows": [[3, 4], [3, 3]]}, "odd"),
-        ({"windows": [[0, 3], [3, 3]]}, "odd"),
+        ({"windows": [[3, 0], [3, 3]]}, "rows may be 0"),
         ({"heads": 5}, "not a multiple of 5 heads"),
     ],
 )
