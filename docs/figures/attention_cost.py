@@ -22,7 +22,7 @@ from hmerctl.train.models.self_attention import SelfAttentionConfig, SelfAttenti
 
 FOLDER = Path(__file__).parent
 CHANNELS, HEADS = 192, 6
-WINDOWS = {"whole map": (0, 0), "window 3 x 7": (3, 7), "window 5 x 15": (5, 15)}
+WINDOWS = {"whole map": (0, 0), "window 3 x 7": (3, 7), "window 5 x 15": (5, 15), "all rows x 15": (0, 15)}
 MAPS = ((4, 16), (8, 16), (8, 32), (8, 48), (16, 48), (16, 96), (24, 96), (32, 96))
 
 
@@ -88,7 +88,7 @@ def draw(rows: list[dict]) -> None:
     """Time against cells, both axes logarithmic: a straight line's slope is the power."""
     figure = Figure(figsize=(6.4, 4.2))
     axes = figure.subplots()
-    for colour, name in zip(("C3", "C0", "C2"), WINDOWS, strict=True):
+    for colour, name in zip(("C3", "C0", "C2", "C1"), WINDOWS, strict=True):
         for style, engine in (("-o", "PyTorch"), ("--s", "onnxruntime")):
             points = [
                 (r["cells"], r["milliseconds"]) for r in rows if (r["attention"], r["engine"]) == (name, engine)
