@@ -9,7 +9,7 @@ import pytest
 from hmerctl.export.bundle import write_bundle
 from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
-from hmerctl.runtime.buckets import BUCKETS, Padding, bucket_for, pad
+from hmerctl.runtime.buckets import BUCKETS, TO_BUCKETS, Padding, bucket_for, pad
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.decode import search
 from hmerctl.runtime.errors import BundleError
@@ -55,16 +55,16 @@ def test_samples_hold_what_pytorch_reads_and_their_raster_to_the_bit(bundle: Bun
 
 def test_an_old_bundle_is_replaced_and_a_failed_build_leaves_it_as_it_was(source: Source, tmp_path: Path) -> None:
     path = tmp_path / "a.hmer"
-    write_bundle(path, source, TARGET, fake_build, BUCKETS, [])
+    write_bundle(path, source, TARGET, fake_build, TO_BUCKETS, [])
     (path / "old").touch()
 
     def broken(folder: Path) -> tuple[Component, ...]:
         raise BundleError("no")
 
     with pytest.raises(BundleError):
-        write_bundle(path, source, TARGET, broken, BUCKETS, [])
+        write_bundle(path, source, TARGET, broken, TO_BUCKETS, [])
     assert (path / "old").exists()
-    write_bundle(path, source, TARGET, fake_build, BUCKETS, [])
+    write_bundle(path, source, TARGET, fake_build, TO_BUCKETS, [])
     assert not (path / "old").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["a.hmer"]
     open_bundle(path)
@@ -73,7 +73,7 @@ def test_an_old_bundle_is_replaced_and_a_failed_build_leaves_it_as_it_was(source
 def test_a_folder_that_is_no_bundle_is_not_overwritten(source: Source, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(BundleError, match="exists and is not a bundle"):
-        write_bundle(tmp_path, source, TARGET, fake_build, BUCKETS, [])
+        write_bundle(tmp_path, source, TARGET, fake_build, TO_BUCKETS, [])
     assert (tmp_path / "thesis.tex").exists()
 
 
@@ -82,5 +82,5 @@ def test_sample_inks_do_not_carry_their_truth_into_the_bundle(
 ) -> None:
     """What a sample must give stands in the manifest, and is what the model reads."""
     ink = Ink(inks[0].strokes, truth="x", id="one")
-    manifest = write_bundle(tmp_path / "a.hmer", source, TARGET, fake_build, BUCKETS, [ink])
+    manifest = write_bundle(tmp_path / "a.hmer", source, TARGET, fake_build, TO_BUCKETS, [ink])
     assert read_strokes(tmp_path / "a.hmer" / manifest.samples[0].file).truth is None
