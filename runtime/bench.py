@@ -1,7 +1,8 @@
 """Latency by the single-stream rule of MLPerf: one query after the other, and the percentiles of all of them.
 
 The queries are a fixed set of inks in memory, taken in turn from each stratum of length, so that short formulas do
-not drown long ones. A query is the whole way from strokes or picture to LaTeX. Cold start is measured in fresh
+not drown long ones; or a set that stands for what users write, read in whole rounds, so that a percentile of the
+queries is one of the set. A query is the whole way from strokes or picture to LaTeX. Cold start is measured in fresh
 processes. The harness needs the runtime alone and is the same on every device.
 """
 
@@ -95,6 +96,7 @@ def measure(
     plan: Plan | None = None,
     *,
     inks: Sequence[Path] = (),
+    whole: Sequence[Source] = (),
     beams: int | None = None,
     threads: int | None = None,
     tick: Callable[[str, float], None] = lambda stage, share: None,
@@ -105,6 +107,7 @@ def measure(
         path: the bundle.
         plan: how long; the full protocol if left out.
         inks: ink or picture files to ask with; the bundle's samples if left out.
+        whole: inks or rasters to read in whole rounds instead; blank ones are left out.
         beams, threads: as for ``Recognizer``.
         tick: told the stage and how much of it is done, from 0 to 1.
 
@@ -119,14 +122,15 @@ def measure(
     cold = _cold_starts(path, files[0], plan.cold_starts, beams, threads, tick)
     engine = TimedEngine(load_engine(bundle, threads))
     recognizer = Recognizer(bundle, engine=engine, beams=beams)
-    strata = _stratify(recognizer, [_in_memory(file) for file in files])
-    queries = _in_turn(strata)
+    strata = _stratify(recognizer, whole or [_in_memory(file) for file in files])
+    queries = _in_rounds(strata) if whole else _in_turn(strata)
+    round_length = sum(map(len, strata.values())) if whole else 1
     for _ in range(plan.warm_up):
         recognizer.recognize(next(queries)[1])
     engine.encode_ms.clear()
     engine.step_ms.clear()
     before = temperature()
-    run = _run(recognizer, queries, plan, tick)
+    run = _run(recognizer, queries, plan, round_length, tick)
     after = temperature()
     sustained = _sustain(recognizer, queries, plan.sustained_seconds, tick) if plan.sustained_seconds else None
     return BenchReport(
@@ -141,7 +145,8 @@ def measure(
         beams=recognizer.options.beams,
         device=describe_device(),
         protocol="full" if plan.queries >= Plan.queries and plan.seconds >= Plan.seconds else "quick",
-        inks=len(files),
+        inks=sum(map(len, strata.values())),
+        order="rounds" if whole else "strata",
         queries=len(run.total),
         seconds=run.seconds,
         tokens_per_query=len(engine.step_ms[: run.steps]) / len(run.total),
@@ -193,6 +198,12 @@ def _in_turn(strata: dict[str, list[Source]]) -> Iterator[tuple[str, Source]]:
             yield name, next(sources)
 
 
+def _in_rounds(strata: dict[str, list[Source]]) -> Iterator[tuple[str, Source]]:
+    """Without end: all inks, again and again, in an order that mixes the lengths and never changes."""
+    named = [(name, source) for name, sources in strata.items() for source in sources]
+    return cycle([named[i] for i in np.random.default_rng(0).permutation(len(named))])
+
+
 @dataclass
 class _Run:
     """Milliseconds of every query; ``steps`` decoder steps in all."""
@@ -205,11 +216,16 @@ class _Run:
 
 
 def _run(
-    recognizer: Recognizer, queries: Iterator[tuple[str, Source]], plan: Plan, tick: Callable[[str, float], None]
+    recognizer: Recognizer,
+    queries: Iterator[tuple[str, Source]],
+    plan: Plan,
+    round_length: int,
+    tick: Callable[[str, float], None],
 ) -> _Run:
+    """Query until the plan is fulfilled and the last round is whole."""
     run = _Run()
     started = time.perf_counter()
-    while len(run.total) < plan.queries or run.seconds < plan.seconds:
+    while len(run.total) < plan.queries or run.seconds < plan.seconds or len(run.total) % round_length:
         stratum, source = next(queries)
         asked = time.perf_counter()
         result = recognizer.recognize(source)

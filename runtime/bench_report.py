@@ -14,7 +14,7 @@ from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.files import write_bytes
 from hmerctl.runtime.manifest import ParityState, Part
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 class Latency(Part):
@@ -86,6 +86,7 @@ class BenchReport(Part):
         parity: ``Manifest.parity_state`` of the bundle; only ``verified`` makes a row.
         parity_levels: status by level.
         engine, threads: what really ran.
+        inks, order: how many different ones, and whether strata took turns or the whole set was read in rounds.
         latency: whole queries, warm; ``raster`` and ``encode`` are parts of it, ``step`` is one decoder step.
     """
 
@@ -102,6 +103,7 @@ class BenchReport(Part):
     device: Device
     protocol: Literal["full", "quick"]
     inks: int
+    order: Literal["strata", "rounds"] = "strata"
     queries: int
     seconds: float
     tokens_per_query: float
@@ -152,7 +154,11 @@ def facts(report: BenchReport) -> list[tuple[str, str]]:
         ("parity", f"{report.parity} {levels}"),
         ("device", f"{report.device.name} ({report.device.processor}), {report.device.cores} cores"),
         ("engine", f"{report.engine}, {', '.join(f'{role} {n} threads' for role, n in report.threads.items())}"),
-        ("protocol", f"{report.protocol}: {report.queries} queries in {report.seconds:.0f} s, beam {report.beams}"),
+        (
+            "protocol",
+            f"{report.protocol}: {report.queries} queries in {report.seconds:.0f} s, beam {report.beams}, "
+            f"{report.inks} inks, {'in whole rounds' if report.order == 'rounds' else 'strata in turn'}",
+        ),
         *(
             (f"{name}, ms", f"p50 {latency.p50:.2f}  p90 {latency.p90:.2f}  p99 {latency.p99:.2f}")
             for name, latency in latencies.items()

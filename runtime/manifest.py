@@ -155,6 +155,8 @@ class DecodingDefaults(Part):
     Attributes:
         beams: beam width, 1 is greedy.
         length_power: a sequence scores its log-probability divided by length ** length_power.
+        prune: continuations less than this share as probable as the step's best are dropped, so that the beam is
+            wide only where the model is in doubt; 0 keeps all. (From 1.1. Without it results are much the same.)
         grammar: allow only tokens that keep braces and arguments balanced.
         accept: confidence from which a result is accepted without review.
         reject: confidence below which a result is rejected.
@@ -162,9 +164,29 @@ class DecodingDefaults(Part):
 
     beams: Annotated[int, Field(ge=1, le=64)] = 1
     length_power: Annotated[float, Field(ge=0, le=2)] = 1.0
+    prune: Fraction = 0.0
     grammar: bool = False
     accept: Fraction = 0.9
     reject: Fraction = 0.1
+
+    def but(self, **changes: float | bool | None) -> "DecodingDefaults":
+        """A copy with the changes that are not None.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        wanted = {name: value for name, value in changes.items() if value is not None}
+        return DecodingDefaults.model_validate({**self.model_dump(), **wanted})
+
+    def described(self) -> str:
+        """For people: ``greedy``, or ``beam 4, length power 1, pruned at 0.1, grammar``."""
+        beam = f"beam {self.beams}, length power {self.length_power:g}"
+        pruned = f", pruned at {self.prune:g}" if self.prune else ""
+        return ("greedy" if self.beams == 1 else beam + pruned) + (", grammar" if self.grammar else "")
+
+    def reads_as(self, other: "DecodingDefaults") -> bool:
+        """Whether both give the same readings, whatever they accept."""
+        return self == other.but(accept=self.accept, reject=self.reject)
 
 
 Feature = Literal["log_prob", "mean_log_prob", "min_log_prob", "length"]

@@ -34,28 +34,22 @@ Source: TypeAlias = Ink | Image.Image | Raster | Path | str
 
 
 def decode_options(
-    defaults: DecodingDefaults,
-    vocabulary: Vocabulary,
-    beams: int | None = None,
-    length_power: float | None = None,
-    grammar: bool | None = None,
+    decoding: DecodingDefaults, vocabulary: Vocabulary, max_steps: int = DecodeOptions.max_steps
 ) -> DecodeOptions:
-    """How a model wants to be decoded; what is not None takes the place of its own defaults."""
-    wanted = defaults.grammar if grammar is None else grammar
+    """How a model wants to be decoded, within the steps that its decoder knows."""
     return DecodeOptions(
-        beams=defaults.beams if beams is None else beams,
-        length_power=defaults.length_power if length_power is None else length_power,
-        constraint=GrammarConstraint(vocabulary) if wanted else None,
+        beams=decoding.beams,
+        length_power=decoding.length_power,
+        prune=decoding.prune,
+        max_steps=max_steps,
+        constraint=GrammarConstraint(vocabulary) if decoding.grammar else None,
     )
 
 
-def bundle_options(
-    bundle: Bundle, beams: int | None = None, length_power: float | None = None, grammar: bool | None = None
-) -> DecodeOptions:
-    """``decode_options`` of a bundle, within the steps that its decoder knows."""
+def bundle_options(bundle: Bundle, **changes: float | bool | None) -> DecodeOptions:
+    """``decode_options`` of a bundle; changes that are not None take the place of its ``DecodingDefaults``."""
     manifest = bundle.manifest
-    options = decode_options(manifest.decoding, bundle.vocabulary, beams, length_power, grammar)
-    return replace(options, max_steps=manifest.decoder.max_steps)
+    return decode_options(manifest.decoding.but(**changes), bundle.vocabulary, manifest.decoder.max_steps)
 
 
 def read_tokens(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> tuple[str, ...]:
@@ -74,7 +68,7 @@ class Recognizer:
     Args:
         bundle: an opened bundle, or its path; None for the one that is shipped.
         engine: what runs it; None for the engine of its target.
-        beams, length_power, grammar: see ``DecodingDefaults``; None for what the bundle says.
+        beams, length_power, prune, grammar: see ``DecodingDefaults``; None for what the bundle says.
         threads: for the encoder; None for the engine's default.
 
     Raises:
@@ -88,12 +82,15 @@ class Recognizer:
         engine: Engine | None = None,
         beams: int | None = None,
         length_power: float | None = None,
+        prune: float | None = None,
         grammar: bool | None = None,
         threads: int | None = None,
     ) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle or shipped_bundle())
         self.engine = engine or load_engine(self.bundle, threads)
-        self.options = bundle_options(self.bundle, beams, length_power, grammar)
+        self.options = bundle_options(
+            self.bundle, beams=beams, length_power=length_power, prune=prune, grammar=grammar
+        )
         self._padding = self.bundle.padding()
 
     def recognize(

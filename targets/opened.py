@@ -6,11 +6,15 @@ from pathlib import Path
 from hmerctl.export.reference import TorchEngine
 from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.bundle import open_bundle
+from hmerctl.runtime.decode import DecodeOptions
 from hmerctl.runtime.engine import Engine
+from hmerctl.runtime.manifest import DecodingDefaults
 from hmerctl.runtime.raster import RasterSpec
+from hmerctl.runtime.recognizer import decode_options
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.targets.base import find
 from hmerctl.train.checkpoint import DESCRIPTION, load_checkpoint
+from hmerctl.train.models.parts import MAX_STEPS
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class OpenModel:
         vocabulary: what its ids mean.
         raster: the raster contract it was trained on.
         padding: how large a raster is made for the engine.
+        decoding: how it wants to be decoded.
+        max_steps: tokens that its decoder can write, eos included.
     """
 
     name: str
@@ -30,6 +36,12 @@ class OpenModel:
     vocabulary: Vocabulary
     raster: RasterSpec
     padding: Padding
+    decoding: DecodingDefaults
+    max_steps: int
+
+    def options(self, **changes: float | bool | None) -> DecodeOptions:
+        """How to decode; changes that are not None take the place of the model's own defaults."""
+        return decode_options(self.decoding.but(**changes), self.vocabulary, self.max_steps)
 
 
 def open_model(path: Path) -> OpenModel:
@@ -40,8 +52,18 @@ def open_model(path: Path) -> OpenModel:
     """
     if (path / DESCRIPTION).is_file():
         recognizer, info = load_checkpoint(path)
-        return OpenModel(info.name, TorchEngine(recognizer), info.vocabulary, info.raster, TO_BUCKETS)
+        return OpenModel(
+            info.name, TorchEngine(recognizer), info.vocabulary, info.raster, TO_BUCKETS, info.decoding, MAX_STEPS
+        )
     bundle = open_bundle(path)
     manifest = bundle.manifest
     engine = find(manifest.target.name).load(bundle)
-    return OpenModel(manifest.bundle_id, engine, bundle.vocabulary, manifest.preprocessing, bundle.padding())
+    return OpenModel(
+        manifest.bundle_id,
+        engine,
+        bundle.vocabulary,
+        manifest.preprocessing,
+        bundle.padding(),
+        manifest.decoding,
+        manifest.decoder.max_steps,
+    )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,14 @@ class CheckpointInfo:
     def name(self) -> str:
         """The model's name in bundles and reports."""
         return self.preset.name
+
+    def decoded(self, **changes: float | bool | None) -> "CheckpointInfo":
+        """The description with other decoding defaults (changes that are not None). A calibration that was fitted on
+        results of other decoding is dropped."""
+        decoding = self.decoding.but(**changes)
+        return replace(
+            self, decoding=decoding, calibration=self.calibration if decoding.reads_as(self.decoding) else None
+        )
 
     @property
     def raster(self) -> RasterSpec:

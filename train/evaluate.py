@@ -1,7 +1,9 @@
 """Reading a whole dataset with any engine, and what the scores need of it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -9,6 +11,8 @@ from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.confidence import features
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engine import Engine, Memory
+from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.files import write_text
 from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import EOS, SOS, Vocabulary
 from hmerctl.train.dataset import Expression, ExpressionDataset
@@ -74,6 +78,34 @@ def read_dataset(
             log_probs,
             best.stop,
         )
+
+
+def save_readings(path: Path, readings: Iterable[Reading]) -> None:
+    """Write readings as JSON lines."""
+    write_text(path, "".join(json.dumps(asdict(reading)) + "\n" for reading in readings))
+
+
+def load_readings(path: Path, dataset: ExpressionDataset) -> list[Reading]:
+    """Read what ``save_readings`` wrote of a dataset.
+
+    Raises:
+        DataError: it is something else, or of other expressions.
+    """
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        readings = [
+            Reading(
+                **{**row, **{name: tuple(row[name]) for name in ("target", "tokens", "target_log_probs")}},
+            )
+            for row in rows
+        ]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path}: not readings as hmerctl eval --readings writes them ({error})") from error
+    if [reading.id for reading in readings] != [dataset[i].id for i in range(len(dataset))]:
+        raise DataError(f"{path}: holds readings of other data; make it with hmerctl eval --readings on all of it")
+    return readings
 
 
 def target_log_probs(engine: Engine, memory: Memory, ids: Sequence[int]) -> tuple[float, ...]:

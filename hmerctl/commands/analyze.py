@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from hmerctl.commands.common import Group, console, print_json, print_table, progress
+from hmerctl.commands.common import BeamOption, Group, console, print_json, print_table, progress
 from hmerctl.runtime.errors import ConfigError
 
 analyze = typer.Typer(
@@ -17,13 +17,12 @@ def attention(
     model: Path = typer.Argument(help="A checkpoint folder, or any bundle."),
     source: Path = typer.Argument(metavar="INPUT", help="Ink (InkML, strokes JSON) or a picture."),
     out: Path = typer.Option(..., help="Folder for attention.png, attention.html and attention.json."),
-    beam: int = typer.Option(1, min=1, max=64, help="Beam width; 1 is greedy."),
+    beam: BeamOption = None,
     json_: bool = typer.Option(False, "--json", help="Print tokens and attention as JSON."),
 ) -> None:
     """Draw where the decoder looks at each step: a strip of pictures (PNG) and a page to click through (HTML)."""
     import json
 
-    from hmerctl.runtime.decode import DecodeOptions
     from hmerctl.runtime.files import png, write_bytes, write_text
     from hmerctl.runtime.load import load_raster
     from hmerctl.targets.opened import open_model
@@ -34,7 +33,7 @@ def attention(
         opened.engine,
         load_raster(source, opened.raster),
         opened.vocabulary,
-        DecodeOptions(beams=beam),
+        opened.options(beams=beam),
         opened.padding,
     )
     write_bytes(out / "attention.png", png(strip(read)))

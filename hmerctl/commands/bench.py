@@ -2,10 +2,15 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from hmerctl.commands.common import DefaultRun, console, fail, print_json, print_table
+from hmerctl.commands.common import BeamOption, DefaultRun, console, fail, print_json, print_table
+from hmerctl.runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hmerctl.runtime.recognizer import Source
 
 bench = typer.Typer(
     cls=DefaultRun,
@@ -24,12 +29,18 @@ def run(
     inks: list[Path] | None = typer.Option(
         None, help="Ink or picture to ask with (repeat); else the bundle's samples."
     ),
-    beam: int | None = typer.Option(None, min=1, max=64, help="Beam width; the bundle's if left out."),
+    data: Path | None = typer.Option(
+        None, help="Dataset folder to ask with, every expression equally often (needs the train extra)."
+    ),
+    beam: BeamOption = None,
     threads: int | None = typer.Option(None, min=1, max=256, help="Threads of the encoder."),
     json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
     out: Path | None = typer.Option(None, help="Write the report to this JSON file."),
 ) -> None:
-    """Measure: one query after the other, p50/p90/p99, cold start, encoder and decoder step apart."""
+    """Measure: one query after the other, p50/p90/p99, cold start, encoder and decoder step apart.
+
+    With --data the percentiles are those of a whole set, read in rounds: 'hmerctl bench --data data/valid2014'.
+    """
     from dataclasses import replace
 
     from rich.progress import Progress
@@ -39,6 +50,8 @@ def run(
     from hmerctl.runtime.files import check_writable, write_text
     from hmerctl.runtime.shipped import shipped_bundle
 
+    if inks and data is not None:
+        raise ConfigError("--inks and --data exclude each other; give one of them")
     check_writable(out)
     plan = replace(QUICK if quick else Plan(), sustained_seconds=sustained or 0.0)
     with Progress(console=console(), transient=True, disable=not sys.stderr.isatty()) as bar:
@@ -47,6 +60,7 @@ def run(
             bundle or shipped_bundle(),
             plan,
             inks=inks or (),
+            whole=() if data is None else _expressions(data),
             beams=beam,
             threads=threads,
             tick=lambda stage, share: bar.update(task, description=stage, completed=share),
@@ -59,6 +73,15 @@ def run(
         print_table(["", ""], facts(report))
     if report.parity != "verified":
         fail(f"{report.bundle}: parity report {report.parity}; no row in a table before hmerctl verify has passed")
+
+
+def _expressions(data: Path) -> list["Source"]:
+    """The inks of a dataset, or its rasters where it holds pictures."""
+    from hmerctl.train.dataset import ExpressionDataset
+
+    dataset = ExpressionDataset(data)
+    expressions = [dataset[i] for i in range(len(dataset))]
+    return [e.ink if e.ink is not None else e.drawn() for e in expressions]
 
 
 @bench.command("report")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -28,6 +28,20 @@ EXTRAS = {
 
 EXPORTING = {"export", "verify", "doctor", "eval", "ablate"}
 """Commands that come to need a module of the extra ``export`` too: better asked for at once."""
+
+
+BeamOption = Annotated[int | None, typer.Option("--beam", min=1, max=64, help="Beam width; 1 is greedy.")]
+LengthOption = Annotated[
+    float | None, typer.Option("--length-power", min=0, max=2, help="Scores are log-probability / length ** this.")
+]
+PruneOption = Annotated[
+    float | None,
+    typer.Option("--prune", min=0, max=1, help="Follow what is at least this share as probable as the best; 0: all."),
+]
+GrammarOption = Annotated[
+    bool | None, typer.Option("--grammar/--no-grammar", help="Allow only balanced braces and arguments.")
+]
+"""How to decode; what is left out is as the model says."""
 
 
 class Group(TyperGroup):

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hmerctl.commands.common import print_json, print_table
+from hmerctl.commands.common import (
+    BeamOption,
+    GrammarOption,
+    LengthOption,
+    PruneOption,
+    fail,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from hmerctl.targets.base import Plan
@@ -20,15 +28,22 @@ def export(
     out: Path = typer.Option(Path(), help="Folder for <model>-<target>-<precision>.hmer, or a *.hmer path."),
     precision: str | None = typer.Option(None, help="fp32, fp16, int8, ...; the target's default if left out."),
     calibration: Path | None = typer.Option(None, help="Dataset folder whose inks set the ranges of int8."),
+    beam: BeamOption = None,
+    length_power: LengthOption = None,
+    prune: PruneOption = None,
+    grammar: GrammarOption = None,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be written, and write nothing."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Take a checkpoint apart into encoder and decoder step, convert both for a target, and write the bundle.
 
-    Verify it afterwards with 'hmerctl verify'. Example:
+    The bundle decodes as the checkpoint says, but for the options that are given. Verify it afterwards with
+    'hmerctl verify'. Example:
 
     hmerctl export runs/edge/best --target onnx --out bundles
     """
+    from dataclasses import replace
+
     import torch
 
     from hmerctl.export.source import load_source, shipped_checkpoint
@@ -42,6 +57,13 @@ def export(
     chosen = find(target)
     folder = checkpoint or shipped_checkpoint()
     source = load_source(folder, _calibration(calibration))
+    info = source.info.decoded(beams=beam, length_power=length_power, prune=prune, grammar=grammar)
+    if info.calibration != source.info.calibration:
+        fail(
+            f"{folder}: its confidence was fitted on results of other decoding, so the bundle goes without: "
+            "fit it with the same options of hmerctl calibrate, then export without them"
+        )
+    source = replace(source, info=info)
     plan = make_plan(source, chosen, precision)
     path = bundle_path(out, source, plan)
     if dry_run:

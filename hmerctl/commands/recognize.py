@@ -4,17 +4,17 @@ from pathlib import Path
 
 import typer
 
-from hmerctl.commands.common import fail, print_json, progress
+from hmerctl.commands.common import BeamOption, GrammarOption, LengthOption, PruneOption, fail, print_json, progress
 from hmerctl.runtime.errors import ConfigError, HmerError
 
 
 def recognize(
     files: list[Path] = typer.Argument(help="Ink (InkML, strokes JSON) or pictures (PNG, JPEG, BMP, WebP)."),
     bundle: Path | None = typer.Option(None, help="Bundle folder; the shipped one if left out."),
-    beam: int | None = typer.Option(None, min=1, max=64, help="Beam width, 1 is greedy; the bundle's if left out."),
-    grammar: bool | None = typer.Option(
-        None, "--grammar/--no-grammar", help="Allow only well-formed LaTeX; as the bundle says if left out."
-    ),
+    beam: BeamOption = None,
+    length_power: LengthOption = None,
+    prune: PruneOption = None,
+    grammar: GrammarOption = None,
     deadline: float | None = typer.Option(None, min=0, help="Seconds after which the reading of a file ends."),
     threads: int | None = typer.Option(None, min=1, max=256, help="Threads of the encoder."),
     json: bool = typer.Option(False, "--json", help="Print all that is known as a JSON array."),
@@ -24,7 +24,8 @@ def recognize(
 ) -> None:
     """Read handwriting and print its LaTeX, one line per file: path, LaTeX, decision.
 
-    A file that cannot be read is named on stderr, the rest goes on, and the exit code is 1. Examples:
+    Decoding is as the bundle says, but for the options that are given. A file that cannot be read is named on stderr,
+    the rest goes on, and the exit code is 1. Examples:
 
     hmerctl recognize formula.png notes/*.inkml
 
@@ -37,7 +38,9 @@ def recognize(
     if picture is not None and len(files) != 1:
         raise ConfigError(f"--picture {picture} shows one result; give one file")
     check_writable(picture)
-    recognizer = Recognizer(bundle, beams=beam, grammar=grammar, threads=threads)
+    recognizer = Recognizer(
+        bundle, beams=beam, length_power=length_power, prune=prune, grammar=grammar, threads=threads
+    )
     failed = False
     items: list[dict[str, object]] = []
     for file in progress(files, "recognize") if json else files:

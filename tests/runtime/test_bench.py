@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hmerctl.runtime import bench
@@ -10,6 +11,7 @@ from hmerctl.runtime.bench import Plan, measure
 from hmerctl.runtime.bench_report import HEADERS, BenchReport, Latency, bench_schema, facts, plot, read_report, row
 from hmerctl.runtime.bundle import read_manifest, write_manifest
 from hmerctl.runtime.errors import BundleError, DataError
+from hmerctl.runtime.ink import Ink
 
 SHORT = Plan(queries=20, seconds=0.1, warm_up=2, cold_starts=0)
 
@@ -56,6 +58,15 @@ def test_strata_take_turns() -> None:
         ("short", "c"),
         ("long", "l"),
     ]
+
+
+def test_a_whole_set_is_read_in_rounds(shared_tiny: Path) -> None:
+    inks = [Ink((np.array([[0.0, 0.0], [9.0, 9.0 * i]]),), id=str(i)) for i in range(1, 4)]
+    report = measure(shared_tiny, Plan(queries=4, seconds=0, warm_up=0, cold_starts=0), whole=[*inks, Ink(())])
+    assert (report.inks, report.queries, report.order) == (3, 6, "rounds")
+    rounds = bench._in_rounds({"long": ["a"], "short": ["b", "c"]})
+    first, second = ([next(rounds) for _ in range(3)] for _ in range(2))
+    assert first == second and sorted(first) == [("long", "a"), ("short", "b"), ("short", "c")]
 
 
 def test_a_cold_start_is_a_fresh_process(shared_tiny: Path) -> None:

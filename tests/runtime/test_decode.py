@@ -66,6 +66,32 @@ def test_greedy_takes_the_garden_path_and_a_beam_of_two_does_not() -> None:
     assert best.stop == "eos"
 
 
+def test_a_pruned_beam_is_wide_only_in_doubt() -> None:
+    # b is two thirds as probable as a: a share of 0.6 keeps it, one of 0.7 leaves the greedy path. After the second
+    # token "b c" has 0.36 and the best of a only 0.18.
+    table = {**GARDEN_PATH, (A,): {A: 0.3, B: 0.3, C: 0.2, EOS: 0.2}}
+    assert [h.ids for h in run(table, beams=2, length_power=0.0, prune=0.6)] == [(B, C)]
+    assert [h.ids for h in run(table, beams=2, length_power=0.0, prune=0.7)] == [(A, A)]
+    widths = []
+    session = ScriptedSession(lambda prefix: table.get(prefix, {EOS: 1.0}))
+    step = session.step
+    session.step = lambda tokens, parents=None: (widths.append(len(tokens)), step(tokens, parents))[1]
+    search(session, DecodeOptions(beams=2, prune=0.6, length_power=0.0))
+    assert widths == [1, 2, 1]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5))
+def test_pruning_at_one_is_greedy_and_at_nothing_is_the_whole_beam(seed: int, beams: int) -> None:
+    rng = np.random.default_rng(seed)
+    tables = [rng.dirichlet(np.ones(4)) for _ in range(40)]
+
+    def table(prefix: tuple[int, ...]) -> dict[int, float]:
+        return dict(zip((A, B, C, EOS), tables[hash(prefix) % 40], strict=True)) if len(prefix) < 6 else {EOS: 1.0}
+
+    assert run(table, beams=beams, prune=1.0)[0] == run(table)[0]
+    assert run(table, beams=beams, prune=1e-300) == run(table, beams=beams)
+
+
 def test_length_power_prefers_longer_sequences() -> None:
     # "a": probability 0.5 in 2 tokens; "b c c": 0.4 in 4. Per token 0.707 and 0.795.
     table = {(): {A: 0.5, B: 0.4}, (A,): {EOS: 1.0}, (B,): {C: 1.0}, (B, C): {C: 1.0}, (B, C, C): {EOS: 1.0}}

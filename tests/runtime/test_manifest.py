@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hmerctl.runtime.manifest import Manifest, ParityLevel, ParityReport, manifest_schema
+from hmerctl.runtime.manifest import DecodingDefaults, Manifest, ParityLevel, ParityReport, manifest_schema
 
 DIGEST = "0" * 64
 
@@ -36,6 +36,18 @@ def minimal() -> dict[str, Any]:
             for path in ("vocab.json", "encoder.onnx", "step.mlpackage/Manifest.json")
         ],
     }
+
+
+def test_decoding_defaults_and_what_a_caller_changes() -> None:
+    defaults = DecodingDefaults(beams=4, prune=0.1)
+    assert defaults.but(beams=None, grammar=None) == defaults
+    changed = defaults.but(beams=2, length_power=0.0, grammar=True)
+    assert (changed.beams, changed.length_power, changed.prune, changed.grammar) == (2, 0.0, 0.1, True)
+    assert defaults.reads_as(defaults.but(accept=0.5)) and not defaults.reads_as(changed)
+    assert DecodingDefaults().described() == "greedy"
+    assert changed.described() == "beam 2, length power 0, pruned at 0.1, grammar"
+    with pytest.raises(ValueError, match="prune"):
+        defaults.but(prune=2.0)
 
 
 def test_round_trip() -> None:

@@ -114,13 +114,14 @@ def with_manifest(folder: Path, **changes: object) -> Path:
 
 
 def test_the_manifest_says_how_to_decode_unless_the_caller_does(tiny: Path) -> None:
-    with_manifest(tiny, decoding=DecodingDefaults(beams=3, length_power=0.5, grammar=True))
+    with_manifest(tiny, decoding=DecodingDefaults(beams=3, length_power=0.5, prune=1e-9, grammar=True))
     recognizer = Recognizer(tiny)
     assert len(recognizer.recognize(cross()).alternatives) == 2
     options = recognizer.options
-    assert (options.length_power, options.max_steps) == (0.5, 100) and options.constraint is not None
-    options = Recognizer(tiny, beams=1, length_power=0.0, grammar=False).options
-    assert (options.beams, options.length_power, options.constraint) == (1, 0.0, None)
+    assert (options.length_power, options.prune, options.max_steps) == (0.5, 1e-9, 100)
+    assert options.constraint is not None
+    options = Recognizer(tiny, beams=1, length_power=0.0, prune=0.0, grammar=False).options
+    assert (options.beams, options.length_power, options.prune, options.constraint) == (1, 0.0, 0.0, None)
 
 
 @pytest.mark.parametrize(
