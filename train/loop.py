@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from hmerctl.runtime.errors import ConfigError, StoppedError
+from hmerctl.runtime.errors import ConfigError, HmerError, StoppedError
 from hmerctl.runtime.files import recover_folder, write_text
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.checkpoint import CheckpointInfo, joint_licence, load_checkpoint, read_info, save_checkpoint
@@ -28,6 +28,10 @@ from hmerctl.train.tensor_files import TensorFilesIO
 
 STATE, BEST, LAST = "state", "best", "last"
 RUN_FILE = "run.json"
+
+
+class MemoryExceededError(HmerError):
+    """A batch did not fit into the GPU's memory."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Budget(pl.Callback):
     def __init__(self, options: RunOptions, save: Any, interrupt: Interrupt) -> None:
         self.options, self.save, self.interrupt = options, save, interrupt
         self.seconds, self.step, self.samples, self.best = 0.0, 0, 0, -1.0
+        self.epoch = (0, 0)
         self.last = self.last_save = time.monotonic()
 
     def progress(self) -> float:
@@ -97,12 +102,15 @@ class Budget(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Saved with the training state."""
-        return {"seconds": self.seconds, "step": self.step, "samples": self.samples, "best": self.best}
+        counted = {"seconds": self.seconds, "step": self.step, "samples": self.samples, "best": self.best}
+        return {**counted, "epoch": list(self.epoch)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from a saved state."""
         self.seconds, self.step = state["seconds"], state["step"]
         self.samples, self.best = state["samples"], state["best"]
+        number, first = state.get("epoch", (0, 0))  # older states do not say
+        self.epoch = (number, first)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """The clock runs from the first batch."""
@@ -116,6 +124,7 @@ class Budget(pl.Callback):
         self.seconds += now - self.last
         self.last, self.step = now, trainer.global_step
         self.samples += len(batch.raster) * trainer.world_size
+        self.epoch = batch.epoch
         if trainer.strategy.reduce_boolean_decision(self.interrupt.wanted, all=False):
             self._save_all(trainer)
             raise StoppedError(f"{self.options.out}: stopped after {self.step} steps, state saved; --resume goes on")
@@ -149,6 +158,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
 
     Raises:
         ConfigError: the run folder is in use, or there is nothing to resume.
+        MemoryExceededError: the batches are too large for the GPU.
         StoppedError: by a signal, with the state saved.
     """
     state = options.out / STATE
@@ -168,6 +178,8 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
     warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated")  # between Lightning and PyTorch
     # The averaged copy is in evaluation mode on purpose.
     warnings.filterwarnings("ignore", message=r"Found \d+ module\(s\) in eval mode")
+    if torch.cuda.is_available():
+        torch.set_float32_matmul_precision("high")  # what is not bf16 goes through the TF32 units
     pl.seed_everything(preset.train.seed, verbose=False)
 
     def save(name: str) -> None:
@@ -196,7 +208,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
         module.load_weights(source.state_dict())
     # Loggers do not append: every resumed part of the run has its own files.
     part = f"part-{len(list(options.out.glob('logs/part-*')))}"
-    data = RunData(preset, options.data, options.valid, vocabulary, module.model.encoder.stride)
+    data = RunData(preset, options.data, options.valid, vocabulary, module.model.encoder.stride, lambda: budget.epoch)
     trainer = pl.Trainer(
         default_root_dir=options.out,
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
@@ -218,7 +230,14 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, data, ckpt_path=state if goes_on else None)
+    try:
+        trainer.fit(module, data, ckpt_path=state if goes_on else None)
+    except torch.OutOfMemoryError as error:
+        t = preset.train
+        raise MemoryExceededError(
+            f"{options.out}: out of GPU memory with train.batch_pixels = {t.batch_pixels} and train.max_batch = "
+            f"{t.max_batch}; halve both in {options.out / RUN_FILE}, then --resume"
+        ) from error
     trainer.save_checkpoint(state)
     save(LAST)
     return {"steps": budget.step, "samples": budget.samples, "seconds": budget.seconds, "best_exprate": budget.best}

@@ -72,7 +72,7 @@ class TrainingModule(pl.LightningModule):
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Token loss and dense loss (scalars), and logits (batch, time, vocabulary)."""
-        features, mask = self.model.features(batch.raster, batch.size)
+        features, mask = self.model.features(batch.raster.float() / 255, batch.size)
         stretched = batch.stretched if self.settings.views is not None else None
         logits = self.model.decoder(self.model.remember(features, mask, stretched), batch.inputs)
         token_loss = F.cross_entropy(
@@ -96,7 +96,8 @@ class TrainingModule(pl.LightningModule):
         token_loss, dense_loss, logits = self.losses(batch)
         with torch.no_grad():
             real = batch.targets != PAD
-            accuracy = (logits.argmax(2) == batch.targets)[real].float().mean()
+            # No selection by a mask: its size would have to come back from a GPU, which then waits in every step.
+            accuracy = ((logits.argmax(2) == batch.targets) & real).sum() / real.sum()
         loss = token_loss + self.settings.dense_weight * dense_loss
         rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         figures = {"loss": token_loss, "dense_loss": dense_loss, "token_accuracy": accuracy, "learning_rate": rate}
@@ -113,6 +114,13 @@ class TrainingModule(pl.LightningModule):
             torch._foreach_lerp_(ours, theirs, 1 - decay)
             for kept, new in zip(self.averaged.buffers(), self.model.buffers(), strict=True):
                 kept.copy_(new)
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clip by the global norm. Lightning's own refuses fused optimisers, for a reason that bf16 does not have."""
+        if gradient_clip_val:
+            nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val, foreach=True)
 
     def on_validation_epoch_start(self) -> None:
         """Forget the last validation's readings."""
@@ -140,6 +148,7 @@ class TrainingModule(pl.LightningModule):
             {"params": [p for p in trained if p.ndim > 1], "weight_decay": s.weight_decay},
             {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
         ]
-        optimizer = AdamW(groups, lr=s.learning_rate, betas=s.betas, foreach=True)
+        kind = {"fused": True} if self.device.type == "cuda" else {"foreach": True}
+        optimizer = AdamW(groups, lr=s.learning_rate, betas=s.betas, **kind)
         schedule = LambdaLR(optimizer, lambda step: rate_factor(self.progress(), step, s.warmup_steps, s.decay))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

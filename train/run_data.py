@@ -1,7 +1,7 @@
 """Data of a training run: the stream of training batches and the fixed batches for validation."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -26,23 +26,35 @@ from hmerctl.train.validation import ValidationBatch
 class Stream(IterableDataset):
     """The batch stream from the trainer's current step on; workers take turns, so the order stays."""
 
-    def __init__(self, stream: BatchStream, start: int) -> None:
-        self.stream, self.start = stream, start
+    def __init__(self, stream: BatchStream, start: int, known: tuple[int, int] = (0, 0)) -> None:
+        self.stream, self.start, self.known = stream, start, known
 
     def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
         skip, stride = (worker.id, worker.num_workers) if worker else (0, 1)
-        return self.stream.batches(self.start + skip, stride)
+        return self.stream.batches(self.start + skip, stride, self.known)
 
 
 class RunData(pl.LightningDataModule):
-    """Training stream and validation batches of a run."""
+    """Training stream and validation batches of a run.
+
+    Args:
+        preset, data, valid, vocabulary: of the run.
+        stride: raster pixels per cell of the encoder.
+        epoch: tells the epoch that the run is in, as ``Batch.epoch``.
+    """
 
     def __init__(
-        self, preset: Preset, data: tuple[Path, ...], valid: Path, vocabulary: Vocabulary, stride: int
+        self,
+        preset: Preset,
+        data: tuple[Path, ...],
+        valid: Path,
+        vocabulary: Vocabulary,
+        stride: int,
+        epoch: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:
         super().__init__()
-        self.preset, self.vocabulary, self.stride = preset, vocabulary, stride
+        self.preset, self.vocabulary, self.stride, self.epoch = preset, vocabulary, stride, epoch
         self.inks = load_inks(data, vocabulary, preset.raster)
         self.valid = load_validation(valid, vocabulary, preset)
 
@@ -63,20 +75,30 @@ class RunData(pl.LightningDataModule):
             self.trainer.world_size,
             composer,
         )
-        # On a CPU a worker would take threads from the training itself.
-        workers = min(os.cpu_count() or 1, 12) // max(self.trainer.num_devices, 1) if torch.cuda.is_available() else 0
+        workers = worker_count(self.trainer.num_devices)
         return DataLoader(
-            Stream(stream, self.trainer.global_step),
+            Stream(stream, self.trainer.global_step, self.epoch()),
             batch_size=None,
             num_workers=workers,
             pin_memory=workers > 0,
-            prefetch_factor=8 if workers else None,
+            prefetch_factor=4 if workers else None,
         )
 
     def val_dataloader(self) -> DataLoader:
         """Lightning's hook: this process's share of the validation batches."""
         assert self.trainer is not None
         return DataLoader(self.valid[self.trainer.global_rank :: self.trainer.world_size], batch_size=None)  # type: ignore[arg-type]
+
+
+def worker_count(devices: int) -> int:
+    """Processes that draw for each of so many devices: all cores but one where GPUs train.
+
+    On a CPU there are none: they would take threads from the training itself.
+    """
+    if not torch.cuda.is_available():
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max((cores - 1) // max(devices, 1), 1)
 
 
 def load_inks(folders: tuple[Path, ...], vocabulary: Vocabulary, spec: RasterSpec) -> list[TrainingInk]:

@@ -60,6 +60,19 @@ def test_a_stream_that_starts_later_gives_the_same_batches():
     assert all(same(a, b) for a, b in zip(plain[5:], later, strict=True))
 
 
+def test_a_stream_that_starts_later_plans_no_epoch_before_the_one_it_knows(monkeypatch):
+    plain = list(itertools.islice(stream().batches(), 40))
+    known = plain[30].epoch
+    assert known[0] > 1
+    resumed = stream()
+    planned = []
+    plan = resumed.plan
+    monkeypatch.setattr(resumed, "plan", lambda epoch: planned.append(epoch) or plan(epoch))
+    later = list(itertools.islice(resumed.batches(30, 1, known), 5))
+    assert all(same(a, b) for a, b in zip(plain[30:35], later, strict=True))
+    assert min(planned) == known[0]
+
+
 def test_workers_that_take_turns_give_the_same_order():
     plain = list(itertools.islice(stream().batches(), 6))
     even = list(itertools.islice(stream().batches(0, 2), 3))
@@ -87,7 +100,7 @@ def test_inputs_are_the_targets_shifted_by_one():
 def test_ink_lies_inside_the_size_and_padding_is_empty():
     batch = next(stream().batches())
     for raster, (height, width) in zip(batch.raster, batch.size.tolist(), strict=True):
-        assert raster[0, :height, :width].max() == 1
+        assert raster[0, :height, :width].max() == 255
         assert raster[0, height:].sum() == 0 and raster[0, :, width:].sum() == 0
 
 

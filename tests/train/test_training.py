@@ -11,11 +11,13 @@ from safetensors.torch import load_file
 from synthetic import TINY, make_dataset
 
 from hmerctl.runtime.errors import ConfigError, StoppedError
+from hmerctl.train.batches import BatchStream
 from hmerctl.train.checkpoint import load_checkpoint, read_info
 from hmerctl.train.config import load_preset
 from hmerctl.train.dataset import ExpressionDataset, Origin, write_dataset
-from hmerctl.train.loop import RunOptions, fit, read_run
+from hmerctl.train.loop import MemoryExceededError, RunOptions, fit, read_run
 from hmerctl.train.module import TrainingModule, rate_factor
+from hmerctl.train.run_data import worker_count
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,32 @@ def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(data, tmp_path, 
     assert whole.keys() == parts.keys()
     for name, tensor in whole.items():
         torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-6, msg=name)
+
+
+def test_a_resumed_run_plans_no_epoch_that_it_has_left(data, tmp_path, monkeypatch):
+    preset = load_preset("edge", [*TINY, "train.max_batch=8"])
+    fit(preset, options(data, tmp_path / "run", 12))
+    planned: list[int] = []
+    plan = BatchStream.plan
+    monkeypatch.setattr(BatchStream, "plan", lambda self, epoch: planned.append(epoch) or plan(self, epoch))
+    fit(preset, options(data, tmp_path / "run", 14, resume=True))
+    assert min(planned) > 0
+
+
+def test_too_large_batches_say_what_to_do(data, tmp_path, monkeypatch):
+    def exhaust(self, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(TrainingModule, "losses", exhaust)
+    with pytest.raises(MemoryExceededError, match=r"train\.batch_pixels = \d+ .*run\.json, then --resume"):
+        fit(load_preset("edge", TINY), options(data, tmp_path / "run", 2))
+
+
+def test_workers_draw_on_all_cores_but_one_where_a_gpu_trains(monkeypatch):
+    assert worker_count(1) == 0
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
+    assert (worker_count(1), worker_count(4), worker_count(32)) == (15, 3, 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
