@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.raster import RasterSpec
-from hmerctl.train.models.recognizer import ModelConfig
+from hmerctl.train.models.recognizer import PARTS, ModelConfig
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -94,6 +94,8 @@ class TrainConfig:
         batch_pixels: padded pixels of a batch, over all devices.
         max_batch: most expressions in a batch, over all devices.
         precision: "auto" (bf16 where the machine has it), "bf16" or "fp32".
+        frozen: parts of the model (encoder, position, context, decoder) that stay as the checkpoint of ``--init`` has
+            them. With the encoder, the dense symbol loss is left out: it has nothing else to teach.
         freeze_norm: batch norm keeps the statistics it starts with, for fine-tuning with small batches.
         log_every: steps between logged figures.
         validate_every: steps between validations by decoding.
@@ -121,6 +123,7 @@ class TrainConfig:
     batch_pixels: int = 400_000
     max_batch: int = 48
     precision: Literal["auto", "bf16", "fp32"] = "auto"
+    frozen: tuple[str, ...] = ()
     freeze_norm: bool = False
     log_every: int = 20
     validate_every: int = 1000
@@ -136,6 +139,9 @@ class TrainConfig:
         for name in ("batch_pixels", "max_batch", "log_every", "validate_every", "validate_samples"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} = {getattr(self, name)}: must be at least 1")
+        for part in self.frozen:
+            if part not in PARTS:
+                raise ConfigError(f"train.frozen: {part!r} is no part of a model; choose from {', '.join(PARTS)}")
         if self.seed < 0:
             raise ConfigError(f"train.seed = {self.seed}: must not be negative")
         if not 0 <= self.composed <= 0.95:
@@ -219,6 +225,11 @@ def preset_from_dict(table: dict[str, Any], where: str = "preset") -> Preset:
         if not isinstance(betas, list | tuple) or len(betas) != 2:
             raise ConfigError(f"{where} [train]: betas = {betas!r}; expected two numbers, as in [0.9, 0.98]")
         train["betas"] = tuple(betas)
+    if "frozen" in train:
+        frozen = train["frozen"]
+        if not isinstance(frozen, list | tuple):
+            raise ConfigError(f'{where} [train]: frozen = {frozen!r}; expected a list, as in ["encoder"]')
+        train["frozen"] = tuple(frozen)
     parts = {
         "model": _build(ModelConfig, table.pop("model", {}), f"{where} [model]"),
         "train": _build(TrainConfig, {**train, "augment": augment, "views": views}, f"{where} [train]"),

@@ -21,6 +21,7 @@ from hmerctl.train.checkpoint import CheckpointInfo, joint_licence, load_checkpo
 from hmerctl.train.config import Preset, preset_from_dict, to_json
 from hmerctl.train.dataset import ExpressionDataset
 from hmerctl.train.interrupt import Interrupt
+from hmerctl.train.models.recognizer import PARTS
 from hmerctl.train.module import TrainingModule
 from hmerctl.train.progress import BudgetBar
 from hmerctl.train.run_data import RunData
@@ -45,6 +46,7 @@ class RunOptions:
         max_seconds, max_steps: budget, whichever ends first; None for no limit.
         resume: go on with the run in ``out``.
         init: checkpoint folder to start from, or None.
+        init_parts: parts of the model that start from it, and must fit; none named: all, as far as they fit.
         devices, nodes: processes per machine and machines (DDP when more than one).
         save_seconds: time between saved states.
     """
@@ -56,6 +58,7 @@ class RunOptions:
     max_steps: int | None = None
     resume: bool = False
     init: Path | None = None
+    init_parts: tuple[str, ...] = ()
     devices: int = 1
     nodes: int = 1
     save_seconds: float = 300.0
@@ -81,6 +84,7 @@ def read_run(out: Path) -> tuple[Preset, RunOptions]:
     options["data"] = tuple(Path(p) for p in options["data"])
     options["valid"], options["out"] = Path(options["valid"]), out
     options["init"] = Path(options["init"]) if options["init"] else None
+    options["init_parts"] = tuple(options.get("init_parts", ()))
     return preset_from_dict(table["preset"], str(file)), RunOptions(**{**options, "resume": True})
 
 
@@ -191,6 +195,7 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
                 "best_valid_exprate": round(budget.best, 2),
                 "data": [origin.name for origin in origins],
                 "init": earlier,
+                "init_parts": list(options.init_parts),
             }
             weights = module.averaged.state_dict()
             save_checkpoint(options.out / name, weights, CheckpointInfo(preset, vocabulary, done, licence))
@@ -203,9 +208,8 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
     interrupt = Interrupt()
     budget = Budget(options, save, interrupt)
     module = TrainingModule(preset, vocabulary, budget.progress)
-    if options.init is not None and not goes_on:
-        source, _ = load_checkpoint(options.init)
-        module.load_weights(source.state_dict())
+    if not goes_on:
+        start(module, options.init, options.init_parts)
     # Loggers do not append: every resumed part of the run has its own files.
     part = f"part-{len(list(options.out.glob('logs/part-*')))}"
     data = RunData(preset, options.data, options.valid, vocabulary, module.model.encoder.stride, lambda: budget.epoch)
@@ -241,6 +245,39 @@ def fit(preset: Preset, options: RunOptions, vocabulary: Vocabulary = CROHME) ->
     trainer.save_checkpoint(state)
     save(LAST)
     return {"steps": budget.step, "samples": budget.samples, "seconds": budget.seconds, "best_exprate": budget.best}
+
+
+def start(module: TrainingModule, init: Path | None, parts: tuple[str, ...] = ()) -> None:
+    """Give a new run its first weights.
+
+    Args:
+        module: with random weights.
+        init: checkpoint to start from, or None.
+        parts: as in ``RunOptions.init_parts``.
+
+    Raises:
+        ConfigError: no such part, a part that must come from the checkpoint does not fit, or a frozen part would
+            stay random.
+    """
+    for part in parts:
+        if part not in PARTS:
+            raise ConfigError(f"--init-parts {part!r} is no part of a model; choose from {', '.join(PARTS)}")
+    if parts and init is None:
+        raise ConfigError("--init-parts says what to take from a checkpoint: give it with --init")
+    fresh = list(module.model.state_dict())
+    if init is not None:
+        source, _ = load_checkpoint(init)
+        fresh = module.load_weights(source.state_dict(), parts or PARTS)
+    for name in fresh:
+        part = name.partition(".")[0]
+        if part in parts:
+            raise ConfigError(
+                f"{init}: its {part} is not that of the preset ({name}); name only parts that are alike"
+            )
+        if part in module.settings.frozen:
+            raise ConfigError(
+                f"train.frozen: {part} would stay random ({name}); start it from a checkpoint by --init"
+            )
 
 
 def mixed_precision(wanted: str) -> bool:

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
+from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.vocabulary import PAD, Vocabulary
 from hmerctl.train.batches import Batch
 from hmerctl.train.config import Preset
-from hmerctl.train.models.recognizer import Recognizer
+from hmerctl.train.models.recognizer import PARTS, Recognizer
 from hmerctl.train.validation import Read, ValidationBatch, figures, read_batch
 
 
@@ -47,23 +48,39 @@ class TrainingModule(pl.LightningModule):
         self.settings, self.progress = preset.train, progress
         self.model = Recognizer(preset.model, vocabulary)
         channels = self.model.encoder.channels
-        self.dense = nn.Conv2d(channels, len(vocabulary), 1) if self.settings.dense_weight else None
+        dense = self.settings.dense_weight > 0 and "encoder" not in self.settings.frozen
+        self.dense = nn.Conv2d(channels, len(vocabulary), 1) if dense else None
         self.averaged = copy.deepcopy(self.model).requires_grad_(False).eval()
+        for part in self.settings.frozen:
+            getattr(self.model, part).requires_grad_(False)
+        if not any(p.requires_grad for p in self.model.parameters()):
+            raise ConfigError("train.frozen leaves nothing to train; name fewer parts")
         self.to(memory_format=torch.channels_last)
         self.train()
 
-    def load_weights(self, weights: dict[str, Tensor]) -> list[str]:
-        """Start from a checkpoint's weights; returns the names of parameters it does not have (new parts)."""
+    def load_weights(self, weights: dict[str, Tensor], parts: tuple[str, ...] = PARTS) -> list[str]:
+        """Start from a checkpoint's weights.
+
+        Args:
+            weights: a recogniser's state.
+            parts: the parts to take; the others stay as they are.
+
+        Returns:
+            the names of weights that stay as they are: of other parts, not in the checkpoint, or of another shape.
+        """
         known = self.model.state_dict()
+        weights = {name: value for name, value in weights.items() if name.partition(".")[0] in parts}
         fitting = {k: v for k, v in weights.items() if k in known and known[k].shape == v.shape}
         self.model.load_state_dict(fitting, strict=False)
         self.averaged.load_state_dict(self.model.state_dict())
         return sorted(set(known) - set(fitting))
 
     def train(self, mode: bool = True) -> "TrainingModule":
-        """Training mode; the averaged copy, and batch norm if it is frozen, stay in evaluation mode."""
+        """Training mode; the averaged copy, frozen parts and frozen batch norm stay in evaluation mode."""
         super().train(mode)
         self.averaged.eval()
+        for part in self.settings.frozen:
+            getattr(self.model, part).eval()
         if self.settings.freeze_norm:
             for part in self.model.modules():
                 if isinstance(part, nn.BatchNorm2d):

@@ -42,6 +42,10 @@ def train(
     ),
     resume: bool = typer.Option(False, "--resume", help="Go on with the run in --out, with the same next batches."),
     init: Path | None = typer.Option(None, help="Checkpoint to start the weights from."),
+    init_parts: list[str] = typer.Option(
+        [],
+        help="Part to start from it: encoder, position, context or decoder (repeat); all that fit if none is named.",
+    ),
     devices: int = typer.Option(1, help="Processes (GPUs, or CPU processes) per machine.", min=1),
     nodes: int = typer.Option(1, help="Machines.", min=1),
     json_: bool = typer.Option(False, "--json", help="Print the result as JSON."),
@@ -62,7 +66,7 @@ def train(
 
     budget = seconds(max_time) if max_time else None
     if resume:
-        if preset or set_ or data or valid or init:
+        if preset or set_ or data or valid or init or init_parts:
             raise ConfigError("--resume goes on with the run as it was: give only --out and, if wanted, a new budget")
         chosen, options = read_run(out)
         options = dataclasses.replace(
@@ -74,7 +78,8 @@ def train(
         if not data or valid is None:
             raise ConfigError("give --data and --valid: dataset folders made by 'hmerctl data prepare'")
         chosen = load_preset(preset or "edge", set_)
-        options = RunOptions(tuple(data), valid, out, budget, max_steps, init=init, devices=devices, nodes=nodes)
+        start = {"init": init, "init_parts": tuple(init_parts)}
+        options = RunOptions(tuple(data), valid, out, budget, max_steps, **start, devices=devices, nodes=nodes)
     if options.max_seconds is None and options.max_steps is None:
         raise ConfigError("give a budget: --max-time (e.g. 3h) or --max-steps")
     result = fit(chosen, options)

@@ -11,11 +11,12 @@ from safetensors.torch import load_file
 from synthetic import TINY, make_dataset
 
 from hmerctl.runtime.errors import ConfigError, StoppedError
+from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.batches import BatchStream
 from hmerctl.train.checkpoint import load_checkpoint, read_info
 from hmerctl.train.config import load_preset
 from hmerctl.train.dataset import ExpressionDataset, Origin, write_dataset
-from hmerctl.train.loop import MemoryExceededError, RunOptions, fit, read_run
+from hmerctl.train.loop import MemoryExceededError, RunOptions, fit, read_run, start
 from hmerctl.train.module import TrainingModule, rate_factor
 from hmerctl.train.run_data import worker_count
 
@@ -23,6 +24,14 @@ from hmerctl.train.run_data import worker_count
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return make_dataset(tmp_path_factory.mktemp("data") / "train", 40)
+
+
+@pytest.fixture(scope="module")
+def first(data, tmp_path_factory):
+    """A run to start others from."""
+    run = tmp_path_factory.mktemp("first") / "run"
+    fit(load_preset("edge", TINY), options(data, run, 1))
+    return run
 
 
 def options(data: Path, out: Path, steps: int, **more) -> RunOptions:
@@ -176,3 +185,53 @@ def test_a_run_killed_before_its_first_state_begins_anew(data, tmp_path):
 )
 def test_the_learning_rate_warms_up_holds_and_falls_over_the_last_half(progress, step, expected):
     assert rate_factor(progress, step, warmup_steps=10, decay=0.5) == pytest.approx(expected)
+
+
+def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
+    """Parts of which two models have different weights under one name."""
+    return {n.partition(".")[0] for n in before.keys() & after.keys() if not torch.equal(before[n], after[n])}
+
+
+def test_frozen_parts_stay_as_the_checkpoint_has_them_and_cost_no_gradient(data, first, tmp_path):
+    frozen = load_preset("edge", [*TINY, 'train.frozen=["encoder"]', "model.position.name=learned"])
+    start_from = {"init": first / "last", "init_parts": ("encoder",)}
+    fit(frozen, options(data, tmp_path / "second", 2, **start_from))
+    assert changed(weights(first), weights(tmp_path / "second")) == {"decoder"}
+    _, resumed = read_run(tmp_path / "second")
+    assert resumed.init_parts == ("encoder",)
+    fit(frozen, RunOptions(**{**resumed.__dict__, "max_steps": 3}))
+    assert changed(weights(first), weights(tmp_path / "second")) == {"decoder"}
+    module = TrainingModule(frozen, CROHME)
+    assert module.dense is None and not module.model.encoder.training and module.model.decoder.training
+    assert not module.model.features(torch.zeros(1, 1, 64, 64), torch.tensor([[64, 64]]))[0].requires_grad
+
+
+def test_only_the_named_parts_start_from_a_checkpoint(first):
+    given = weights(first)
+    module = TrainingModule(load_preset("edge", [*TINY, "train.seed=5"]), CROHME)
+    own = {name: value.clone() for name, value in module.model.state_dict().items()}
+    start(module, first / "last", ("encoder",))
+    taken = module.averaged.state_dict()
+    assert changed(given, taken) == {"decoder"} and changed(own, taken) == {"encoder"}
+    start(module, first / "last")
+    assert changed(given, module.model.state_dict()) == set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts", "init", "message"),
+    [
+        ([], ("head",), True, "'head' is no part of a model; choose from encoder"),
+        ([], ("encoder",), False, "give it with --init"),
+        (["model.decoder.inner=64"], ("decoder",), True, "its decoder is not that of the preset"),
+        (['train.frozen=["encoder"]'], (), False, "encoder would stay random"),
+        (['train.frozen=["encoder"]'], ("decoder",), True, "encoder would stay random"),
+        (['train.frozen=["encoder", "position", "context", "decoder"]'], (), True, "leaves nothing to train"),
+        (['train.frozen=["head"]'], (), True, "'head' is no part of a model"),
+        (["train.frozen=encoder"], (), True, r'expected a list, as in \["encoder"\]'),
+    ],
+)
+def test_parts_that_cannot_start_or_stay_are_named(first, settings, parts, init, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        module = TrainingModule(load_preset("edge", [*TINY, *settings]), CROHME)
+        start(module, first / "last" if init else None, parts)
+    assert "\n" not in str(error.value)

@@ -1,6 +1,6 @@
 """The recogniser: encoder, position encoding, context and decoder put together from a preset's model table."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -31,6 +31,10 @@ class ModelConfig:
     position: dict[str, Any] = field(default_factory=lambda: {"name": "multi-scale"})
     context: dict[str, Any] = field(default_factory=lambda: {"name": "none"})
     decoder: dict[str, Any] = field(default_factory=lambda: {"name": "transformer"})
+
+
+PARTS = tuple(part.name for part in fields(ModelConfig))
+"""Names of the parts, which begin the names of their weights."""
 
 
 class Recognizer(nn.Module):
