@@ -1,64 +1,97 @@
-"""The table of an ablation, for people (Markdown) and for programs."""
+"""The table of an ablation, for people (Markdown) and for programs (JSON)."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, stdev
-from typing import Any
 
+from hmerctl.runtime.files import write_text
+from hmerctl.train.analysis.ablation import Result, Task
+from hmerctl.train.analysis.grid import Grid
+from hmerctl.train.config import to_json
 from hmerctl.train.metrics.statistics import compare
 
-Result = dict[str, Any]
 
-COLUMNS: tuple[tuple[str, Callable[[Result], float], str], ...] = (
-    ("ExpRate %", lambda r: 100 * r["exprate"], ".1f"),
-    ("<=1 %", lambda r: 100 * r["within_1"], ".1f"),
-    ("<=2 %", lambda r: 100 * r["within_2"], ".1f"),
-    ("structure %", lambda r: 100 * r["stru_rate"], ".1f"),
-    ("perplexity", lambda r: r["perplexity"], ".3f"),
-    ("parameters M", lambda r: r["cost"]["parameters"] / 1e6, ".3f"),
-    ("encoder MMAC", lambda r: r["cost"]["encoder_macs"] / 1e6, ".1f"),
-    ("step MMAC", lambda r: r["cost"]["step_macs"] / 1e6, ".2f"),
-    ("encoder ms", lambda r: r["cost"]["encoder_ms"], ".1f"),
-    ("step ms", lambda r: r["cost"]["step_ms"], ".2f"),
-    ("steps", lambda r: r["steps"], ".0f"),
-    ("minutes", lambda r: r["seconds"] / 60, ".1f"),
+def _figure(value: Callable[[Result], float], spec: str) -> Callable[[Sequence[Result]], str]:
+    """The mean over seeds, with the standard deviation where there are several."""
+
+    def text(group: Sequence[Result]) -> str:
+        values = [value(result) for result in group]
+        deviation = f" ± {format(stdev(values), spec)}" if len(values) > 1 and stdev(values) > 0 else ""
+        return format(mean(values), spec) + deviation
+
+    return text
+
+
+def _interval(group: Sequence[Result]) -> str:
+    """Of the choice of expressions; none for several seeds."""
+    return "{:.1f} to {:.1f}".format(*(100 * end for end in group[0]["interval"])) if len(group) == 1 else "-"
+
+
+COLUMNS: tuple[tuple[str, Callable[[Sequence[Result]], str]], ...] = (
+    ("ExpRate %", _figure(lambda r: 100 * r["exprate"], ".1f")),
+    ("95 %", _interval),
+    ("<=1 %", _figure(lambda r: 100 * r["within_1"], ".1f")),
+    ("<=2 %", _figure(lambda r: 100 * r["within_2"], ".1f")),
+    ("structure %", _figure(lambda r: 100 * r["stru_rate"], ".1f")),
+    ("perplexity", _figure(lambda r: r["perplexity"], ".3f")),
+    ("parameters M", _figure(lambda r: r["cost"]["parameters"] / 1e6, ".3f")),
+    ("encoder MMAC", _figure(lambda r: r["cost"]["encoder_macs"] / 1e6, ".1f")),
+    ("step MMAC", _figure(lambda r: r["cost"]["step_macs"] / 1e6, ".2f")),
+    ("encoder ms", _figure(lambda r: r["cost"]["encoder_ms"], ".1f")),
+    ("step ms", _figure(lambda r: r["cost"]["step_ms"], ".2f")),
+    ("steps", _figure(lambda r: r["steps"], ".0f")),
+    ("minutes", _figure(lambda r: r["seconds"] / 60, ".1f")),
 )
-"""Title, value of one result, format."""
+"""Title, and what stands in it for the results of one variant."""
 
-VERSUS = "points over first (p)"
+VERSUS = "points over first [95 %] (p)"
 
-HEADERS = ["run", *(title for title, _, _ in COLUMNS), VERSUS]
+HEADERS = ["run", *(title for title, _ in COLUMNS), VERSUS]
 
-PARTS = {"accuracy": [0, 1, 2, 3, 4, 5, 13], "cost": [0, 6, 7, 8, 9, 10, 11, 12]}
+PARTS = {"accuracy": [0, 1, 2, 3, 4, 5, 6, 14], "cost": [0, 7, 8, 9, 10, 11, 12, 13]}
 """Columns of the two tables that fit a terminal."""
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:
-    """A row for each variant, in order: the mean over its seeds, with the standard deviation where there are several.
+    """A row for each variant, in order: the mean over the seeds that did not fail.
 
-    The last column compares with the first variant, seed by seed: the difference in ExpRate and the p of McNemar's
-    exact test, which knows the chance in the choice of expressions and nothing of that in training. It is left out
-    ("-") where the seeds are several, or the pictures are not the same.
+    The last column compares with the first variant, expression by expression: the difference in ExpRate, its
+    bootstrap interval, and the p of McNemar's exact test. They know the chance in the choice of expressions and
+    nothing of that in training. It is left out ("-") where the seeds are several, or the pictures are not the same.
     """
     variants: dict[str, list[Result]] = {}
     for result in results:
         variants.setdefault(result["variant"], []).append(result)
-    first = next(iter(variants.values()), [])
+    good = {name: [r for r in group if "failed" not in r] for name, group in variants.items()}
+    first = next(iter(good.values()), [])
     return [
-        [name, *(_cell([value(r) for r in group], spec) for _, value, spec in COLUMNS), _versus(first, group)]
-        for name, group in variants.items()
+        [name, *(text(group) for _, text in COLUMNS), _versus(first, group)]
+        if group
+        else [name, "failed", *["-"] * len(COLUMNS)]
+        for name, group in good.items()
     ]
 
 
-def _cell(values: list[float], spec: str) -> str:
-    text = format(mean(values), spec)
-    return f"{text} ± {format(stdev(values), spec)}" if len(values) > 1 and stdev(values) > 0 else text
-
-
-def _versus(first: list[Result], group: list[Result]) -> str:
-    if group is first or len(group) > 1 or len(first) > 1 or first[0]["raster"] != group[0]["raster"]:
+def _versus(first: Sequence[Result], group: Sequence[Result]) -> str:
+    if group is first or len(group) > 1 or len(first) != 1 or first[0]["raster"] != group[0]["raster"]:
         return "-"
     test = compare(first[0]["right"], group[0]["right"])
-    return f"{100 * test.difference:+.1f} ({test.p_mcnemar:.2g})"
+    points = [100 * value for value in (test.difference, test.interval.low, test.interval.high)]
+    return "{:+.1f} [{:+.1f}, {:+.1f}] ({:.2g})".format(*points, test.p_mcnemar)
+
+
+def budget(grid: Grid, task: Task) -> str:
+    """One line on what every run got."""
+    limits = [f"{task.max_steps} steps"] if task.max_steps else []
+    limits += [f"{task.max_seconds / 60:g} minutes of training"] if task.max_seconds else []
+    sets = ", ".join(folder.name for folder in task.data)
+    start = ""
+    if grid.init:
+        start = f", {' and '.join(grid.init_parts) or 'all that fits'} from the checkpoint {grid.init.name}"
+    frozen = sorted({part for cell in grid.cells for part in cell.preset.train.frozen})
+    kept = f" ({', '.join(frozen)} frozen)" if frozen else ""
+    scored = f"{task.limit} random expressions" if task.limit else "all"
+    trained = f"{' or '.join(limits)}, trained on {sets}{start}{kept}"
+    return f"Budget of each run: {trained}; scored on {scored} of {task.valid.name}."
 
 
 def markdown(title: str, notes: Sequence[str], results: Sequence[Result]) -> str:
@@ -66,4 +99,25 @@ def markdown(title: str, notes: Sequence[str], results: Sequence[Result]) -> str
     lines = [f"# {title}", "", *(f"- {note}" for note in notes), ""]
     lines += ["| " + " | ".join(HEADERS) + " |", "|---" + "|--:" * (len(HEADERS) - 1) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
-    return "\n".join(lines) + "\n"
+    failed = [f"- {result['name']} failed: {result['failed']}" for result in results if "failed" in result]
+    return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
+
+
+def plain(results: Sequence[Result]) -> list[Result]:
+    """Results for programs, without the verdict on every single expression."""
+    return [{key: value for key, value in result.items() if key != "right"} for result in results]
+
+
+def write_table(grid: Grid, task: Task, results: Sequence[Result], notes: Sequence[str]) -> None:
+    """Write ``table.md`` and ``table.json`` to the folder of the runs.
+
+    Args:
+        grid: what was asked.
+        task: and with which budget.
+        results: so far.
+        notes: lines over the table, besides the budget.
+    """
+    lines = [budget(grid, task), *notes]
+    table = {"grid": grid.name, "about": grid.about, "notes": lines, "results": plain(results)}
+    write_text(task.out / "table.json", to_json(table) + "\n")
+    write_text(task.out / "table.md", markdown(grid.about or grid.name, lines, results))

@@ -1,31 +1,23 @@
 """An ablation trains every model alike, does nothing twice, and its table says what the runs were worth."""
 
+import dataclasses
 import json
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
 import pytest
+import torch
+from costs import FakeCost, cost, learns_positions, refuse
+from safetensors.torch import load_file
 from synthetic import TINY, make_dataset
 
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.train.analysis import ablation
-from hmerctl.train.analysis.ablation import Task, run_grid
+from hmerctl.train.analysis.ablation import Task, measure_grid, run_grid
 from hmerctl.train.analysis.grid import Grid, read_grid
-from hmerctl.train.analysis.table import HEADERS, PARTS, markdown, rows
+from hmerctl.train.analysis.jobs import places
+from hmerctl.train.analysis.table import HEADERS, PARTS, budget, markdown, rows
 from hmerctl.train.models.recognizer import Recognizer
-
-
-@dataclass
-class FakeCost:
-    parameters: int
-    encoder_macs: int = 2_000_000
-    step_macs: int = 1_000_000
-    encoder_ms: float = 3.0
-    step_ms: float = 0.5
-
-
-def cost(model: Recognizer) -> FakeCost:
-    return FakeCost(sum(p.numel() for p in model.parameters()))
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +40,12 @@ def test_finished_runs_are_not_repeated_and_stopped_ones_go_on(
     task = Task((data,), data, tmp_path / "out", max_steps=2, limit=6)
 
     def stop(model: Recognizer) -> FakeCost:
-        if any("position" in name for name, _ in model.named_parameters()):
+        if learns_positions(model):
             raise KeyboardInterrupt
         return cost(model)
 
+    with pytest.raises(ConfigError, match="no finished run to measure"):
+        measure_grid(grid, task, cost)
     with pytest.raises(KeyboardInterrupt):
         run_grid(grid, task, stop)
     assert (tmp_path / "out/none/result.json").is_file() and not (tmp_path / "out/learned/result.json").exists()
@@ -64,8 +58,73 @@ def test_finished_runs_are_not_repeated_and_stopped_ones_go_on(
     assert [r["steps"] for r in results] == [2, 2] and {r["expressions"] for r in results} == {6}
     assert results[1]["cost"]["parameters"] > results[0]["cost"]["parameters"]
     assert all(len(r["right"]) == 6 and sum(r["right"]) == 6 * r["exprate"] for r in results)
-    with pytest.raises(ConfigError, match=r"asked.json: this run had another preset, budget or data"):
+    with pytest.raises(ConfigError, match=r"asked.json: this run had another preset, start, budget or data"):
         run_grid(grid, Task((data,), data, tmp_path / "out", max_steps=3, limit=6), cost, resume=True)
+    again = measure_grid(grid, task, lambda model: dataclasses.replace(cost(model), step_ms=0.25))
+    assert [r["cost"]["step_ms"] for r in again] == [0.25, 0.25]
+    assert [r["right"] for r in again] == [r["right"] for r in results]
+
+
+def test_several_at_a_time_are_as_one_after_the_other_and_failures_are_rows(
+    data: Path, grid: Grid, tmp_path: Path
+) -> None:
+    task = Task((data,), data, tmp_path / "two", max_steps=1, limit=4)
+    ended: set[str] = set()
+    failed = run_grid(grid, task, refuse, where=[None, None], done=lambda cell, so_far: ended.add(cell.name))
+    assert ended == {"none", "learned"}
+    assert [r["name"] for r in failed] == ["none", "learned"]
+    assert [r["failed"] for r in failed] == ["its process ended with code 9", "ValueError: not to be measured"]
+    assert [row[:3] for row in rows(failed)] == [["none", "failed", "-"], ["learned", "failed", "-"]]
+    assert markdown("T", [], failed).endswith("- learned failed: ValueError: not to be measured\n")
+    # What failed is tried again; here only the scoring is left to do.
+    results = run_grid(grid, task, cost, resume=True, where=[None, None])
+    alone = run_grid(grid, Task((data,), data, tmp_path / "one", max_steps=1, limit=4), cost)
+    assert not list(tmp_path.glob("two/*/failed.json"))
+    for one, two in zip(alone, results, strict=True):
+        assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+def test_a_failure_keeps_no_other_run_from_its_turn(data: Path, grid: Grid, tmp_path: Path) -> None:
+    def no_learned(model: Recognizer) -> FakeCost:
+        if not learns_positions(model):
+            raise ConfigError("cannot be exported")
+        return cost(model)
+
+    results = run_grid(grid, Task((data,), data, tmp_path / "out", max_steps=1, limit=4), no_learned)
+    assert results[0]["failed"] == "cannot be exported" and "exprate" in results[1]
+    (first, second) = rows(results)
+    assert first[1] == "failed" and second[-1] == "-"
+
+
+def test_each_gpu_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert places() == [None] and places(3) == [None, None, None]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    assert places() == ["0", "1", "2"] and places(2) == ["0", "1"]
+    with pytest.raises(ConfigError, match="there are 3 GPUs"):
+        places(4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert places() == ["5", "7"]
+
+
+def test_every_run_starts_from_the_checkpoint_of_the_grid(data: Path, grid: Grid, tmp_path: Path) -> None:
+    first = Task((data,), data, tmp_path / "first", max_steps=1, limit=1)
+    run_grid(grid, first, cost)
+    text = Path(tmp_path / "more.toml")
+    settings = [*TINY, "train.augment=false", 'train.frozen=["encoder"]']
+    head = f'set = {json.dumps(settings)}\ninit = "first/none/last"\ninit_parts = ["encoder"]\n'
+    text.write_text(head + '[[run]]\nname = "a"\nset = ["model.position.name=learned"]\n')
+    more = read_grid(str(text))
+    run_grid(more, Task((data,), data, tmp_path / "more", max_steps=1, limit=1), cost)
+    before, after = (load_file(tmp_path / f"{run}/last/model.safetensors") for run in ("first/none", "more/a"))
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert {name for name in before if name.startswith("encoder.")} <= same
+    assert not any(name.startswith("decoder.layers.0.self_qkv") for name in same)
+    assert "encoder from the checkpoint last (encoder frozen)" in budget(more, first)
+    other = dataclasses.replace(more, init_parts=("decoder",))
+    with pytest.raises(ConfigError, match=r"run 'a': train.frozen: encoder would stay random"):
+        run_grid(other, Task((data,), data, tmp_path / "other", max_steps=1), cost)
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_model_that_cannot_be_built_is_told_before_any_is_trained(data: Path, tmp_path: Path) -> None:
@@ -79,7 +138,14 @@ def test_a_model_that_cannot_be_built_is_told_before_any_is_trained(data: Path, 
 
 def result(variant: str, right: list[bool], seed: int = 1) -> dict:
     share = sum(right) / len(right)
-    figures = {"exprate": share, "within_1": share, "within_2": 1.0, "stru_rate": 1.0, "perplexity": 1.5}
+    figures = {
+        "exprate": share,
+        "interval": [0.0, share],
+        "within_1": share,
+        "within_2": 1.0,
+        "stru_rate": 1.0,
+        "perplexity": 1.5,
+    }
     run = {"variant": variant, "seed": seed, "steps": 10, "seconds": 90.0, "raster": {}, "right": right}
     return {**run, **figures, "cost": FakeCost(1_500_000).__dict__}
 
@@ -90,6 +156,7 @@ def test_the_table_compares_with_the_first_run() -> None:
     assert dict(zip(HEADERS, first, strict=True)) == {
         "run": "a",
         "ExpRate %": "20.0",
+        "95 %": "0.0 to 20.0",
         "<=1 %": "20.0",
         "<=2 %": "100.0",
         "structure %": "100.0",
@@ -101,9 +168,9 @@ def test_the_table_compares_with_the_first_run() -> None:
         "step ms": "0.50",
         "steps": "10",
         "minutes": "1.5",
-        "points over first (p)": "-",
+        "points over first [95 %] (p)": "-",
     }
-    assert second[-1] == "+80.0 (0.0078)"
+    assert re.fullmatch(r"\+80\.0 \[\+50\.0, \+100\.0\] \(0\.0078\)", second[-1])
     assert sorted({column for part in PARTS.values() for column in part}) == list(range(len(HEADERS)))
     text = markdown("Title", ["a note"], ten)
     assert text.startswith("# Title\n\n- a note\n\n| run | ExpRate % |") and text.count("\n|") == 4
@@ -112,4 +179,4 @@ def test_the_table_compares_with_the_first_run() -> None:
 def test_several_seeds_are_a_mean_with_its_deviation() -> None:
     both = [result("a", [True, False]), result("a", [True, True], seed=2)]
     (row,) = rows(both)
-    assert row[1] == "75.0 ± 35.4" and row[6] == "1.500" and row[-1] == "-"
+    assert row[1] == "75.0 ± 35.4" and row[2] == "-" and row[7] == "1.500" and row[-1] == "-"

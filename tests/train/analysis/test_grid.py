@@ -45,6 +45,17 @@ def test_every_run_is_trained_with_every_seed(tmp_path: Path) -> None:
     assert all(c.preset.model.decoder["layers"] == 1 for c in grid.cells)
     assert grid.cells[1].preset.model.decoder["width"] == 96 and grid.bucket == (64, 128)
     assert grid.variants == ["plain", "wide"]
+    assert grid.cells[1].parts()[2:] == ["none", "transformer, layers 1, heads 6, width 96, inner 512, refinement 32"]
+
+
+def test_the_command_line_goes_over_the_file_and_a_run_over_both(tmp_path: Path) -> None:
+    (tmp_path / "g.toml").write_text(f'init = "first"\ninit_parts = ["encoder"]\n{TEXT}')
+    grid = read_grid(str(tmp_path / "g.toml"))
+    assert (grid.init, grid.init_parts) == (tmp_path / "first", ("encoder",))
+    grid = read_grid(str(tmp_path / "g.toml"), ["model.decoder.layers=2", "model.decoder.width=48"], Path("other"))
+    assert (grid.init, grid.init_parts) == (Path("other"), ())
+    assert [c.preset.model.decoder["layers"] for c in grid.cells[:2]] == [2, 2]
+    assert [c.preset.model.decoder["width"] for c in grid.cells[:2]] == [48, 96]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +69,9 @@ def test_every_run_is_trained_with_every_seed(tmp_path: Path) -> None:
         (('"model.decoder.width=96"', '"train.rate=1"'), "unknown key 'rate'"),
         (('preset = "edge"', 'preset = "edgy"'), "preset 'edgy' not found"),
         (("seeds", "="), "not valid TOML"),
+        (("seeds", "init = 1\nseeds"), "path of a checkpoint"),
+        (("seeds", 'init = "a"\ninit_parts = ["head"]\nseeds'), "a list of encoder, position"),
+        (("seeds", 'init_parts = ["encoder"]\nseeds'), "with init, a list"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, change: tuple[str, str], message: str) -> None:
