@@ -1,7 +1,10 @@
-"""Stand-ins for the cost of a model, which other processes can find too."""
+"""Stand-ins for the cost of a model and other work, which other processes can find too."""
 
 import os
+import signal
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from hmerctl.train.models.recognizer import Recognizer
 
@@ -28,3 +31,19 @@ def refuse(model: Recognizer) -> FakeCost:
     if learns_positions(model):
         raise ValueError("not to\nbe measured")
     os._exit(9)
+
+
+def linger(file: Path) -> None:
+    """Stop at once, or wait to be told by a signal and write so."""
+    from hmerctl.runtime.errors import StoppedError
+
+    if file.name == "quick":
+        raise StoppedError("stopped")
+
+    def told(*_: object) -> None:
+        file.write_text("told")
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, told)
+    file.touch()
+    time.sleep(60)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from hmerctl.runtime.errors import ConfigError, HmerError
+from hmerctl.runtime.errors import ConfigError, HmerError, StoppedError
 from hmerctl.runtime.files import write_text
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.analysis.grid import Cell, Grid
@@ -83,6 +83,7 @@ def run_grid(
     Raises:
         ConfigError: a model of the grid cannot be built or started (said before any is trained), the folder holds
             runs and ``resume`` is false, or it holds others than those asked for.
+        StoppedError: by a signal, with the state of the cell saved.
     """
     for cell in grid.cells:
         _check_folder(cell, grid, task, resume)
@@ -189,6 +190,8 @@ def _check_model(cell: Cell, grid: Grid, vocabulary: Vocabulary) -> None:
 def _attempt(cell: Cell, grid: Grid, task: Task, cost: Callable[[Recognizer], Any], vocabulary: Vocabulary) -> None:
     try:
         _run(cell, grid, task, cost, vocabulary)
+    except StoppedError:
+        raise
     except HmerError as error:
         _fail(cell, task, str(error))
     except Exception as error:  # whatever one model does, the others have their turn

@@ -1,6 +1,7 @@
 """Run pieces of work in processes of their own, a few at a time, each with a GPU of its own where there are some."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import wait
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.errors import ConfigError, StoppedError
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ def run_apart(work: Callable[[T], None], pieces: Sequence[T], where: Sequence[st
 
     Yields:
         each piece when its process has ended, with the exit code: negative if it was killed. When the caller stops
-        early, by an error or Ctrl-C, the processes are ended.
+        early, by an error or Ctrl-C, the processes are told to end, and waited for.
     """
     context = get_context("spawn")
     threads = max(torch.get_num_threads() // len(where), 1)
@@ -68,12 +69,18 @@ def run_apart(work: Callable[[T], None], pieces: Sequence[T], where: Sequence[st
     finally:
         for process, _, _ in running.values():
             process.terminate()
+        for process, _, _ in running.values():
             process.join()
 
 
 def _begin(work: Callable[[Any], None], piece: Any, place: str | None, threads: int) -> None:
+    # Ctrl-C is for our parent, which then ends us with a signal of its own: a second one would not let us save.
+    os.setpgrp()
     # CUDA is not yet in use here: it looks at the variable when it is first asked.
     if place is not None:
         os.environ[VISIBLE] = place
     torch.set_num_threads(threads)
-    work(piece)
+    try:
+        work(piece)
+    except StoppedError as error:
+        sys.exit(str(error))

@@ -3,19 +3,20 @@
 import dataclasses
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 import torch
-from costs import FakeCost, cost, learns_positions, refuse
+from costs import FakeCost, cost, learns_positions, linger, refuse
 from safetensors.torch import load_file
 from synthetic import TINY, make_dataset
 
-from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.errors import ConfigError, StoppedError
 from hmerctl.train.analysis import ablation
 from hmerctl.train.analysis.ablation import Task, measure_grid, run_grid
 from hmerctl.train.analysis.grid import Grid, read_grid
-from hmerctl.train.analysis.jobs import places
+from hmerctl.train.analysis.jobs import places, run_apart
 from hmerctl.train.analysis.table import HEADERS, PARTS, budget, markdown, rows
 from hmerctl.train.models.recognizer import Recognizer
 
@@ -94,6 +95,27 @@ def test_a_failure_keeps_no_other_run_from_its_turn(data: Path, grid: Grid, tmp_
     assert results[0]["failed"] == "cannot be exported" and "exprate" in results[1]
     (first, second) = rows(results)
     assert first[1] == "failed" and second[-1] == "-"
+
+
+def test_a_run_that_is_told_to_stop_has_not_failed(
+    data: Path, grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise StoppedError("state saved")
+
+    monkeypatch.setattr(ablation, "fit", stopped)
+    with pytest.raises(StoppedError, match="state saved"):
+        run_grid(grid, Task((data,), data, tmp_path / "out", max_steps=1), cost)
+    assert not list(tmp_path.glob("out/*/failed.json"))
+
+
+def test_processes_are_told_to_end_when_the_caller_stops(tmp_path: Path) -> None:
+    pieces = run_apart(linger, [tmp_path / "quick", tmp_path / "slow"], [None, None])
+    assert next(pieces) == (tmp_path / "quick", 1)
+    while not (tmp_path / "slow").exists():
+        time.sleep(0.05)
+    pieces.close()
+    assert (tmp_path / "slow").read_text() == "told"
 
 
 def test_each_gpu_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
