@@ -262,11 +262,30 @@ def _check_types(model: onnx.ModelProto) -> None:
 
 
 def precision_of(model: onnx.ModelProto) -> dict[str, str]:
-    """``float16`` or ``float32`` for every product of a graph, by node name: what a report shows."""
+    """``float16``, ``float32`` or ``int8`` (between Quantize-Dequantize pairs) for every product, by node name."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.output)}
+    restored = {name for n in model.graph.node if n.op_type == "DequantizeLinear" for name in n.output}
     return {
-        n.name: helper.tensor_dtype_to_np_dtype(kinds[n.output[0]]).name
+        n.name: "int8"
+        if restored.issuperset(n.input[:2])
+        else helper.tensor_dtype_to_np_dtype(kinds[n.output[0]]).name
         for n in model.graph.node
         if n.op_type in PRODUCTS
     }
+
+
+def unexpected_products(model: onnx.ModelProto, single: bool) -> list[str]:
+    """Products that a graph does not compute in the precision that it is meant to have.
+
+    Args:
+        single: meant to be float32 throughout. Otherwise every product is meant to be float16 or int8, but for the
+            one before the log-probabilities (see ``HalfPolicy.single_projection``).
+    """
+    ends = {name for n in model.graph.node if n.op_type == "LogSoftmax" for name in n.input}
+    last = {n.name for n in model.graph.node if ends.intersection(n.output)}
+    return [
+        f"{name} is {precision}"
+        for name, precision in precision_of(model).items()
+        if (precision != "float32" if single else precision == "float32" and name not in last)
+    ]

@@ -64,13 +64,13 @@ def reading(recognizer: Recognizer) -> str:
     return "\n".join(["```", "$ hmerctl recognize runtime/samples/*.json", *lines, "```"])
 
 
-def filled(page: str, regions: dict[str, str]) -> str:
-    """A page with its marked regions replaced."""
+def filled(page: str, regions: dict[str, str], script: str = "scripts/card.py") -> str:
+    """A page with the marked regions of a script replaced."""
 
     def replaced(match: re.Match[str]) -> str:
         return f"{match[1]}\n{regions[match[2]]}\n{match[3]}"
 
-    return re.sub(r"(<!-- (\w+): by scripts/card.py -->).*?(<!-- end -->)", replaced, page, flags=re.DOTALL)
+    return re.sub(rf"(<!-- (\w+): by {script} -->).*?(<!-- end -->)", replaced, page, flags=re.DOTALL)
 
 
 def report(file: str) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hmerctl.export.parity.device import check_samples
+from hmerctl.export.parity.overflows import check_overflows
 from hmerctl.export.parity.pictures import Picture
 from hmerctl.export.parity.report import Finding, Tolerance, not_run
 from hmerctl.export.parity.rewrites import check_rewrites
@@ -72,6 +73,7 @@ def climb(
         sequences = decode_both(model, engine, pictures, padding, progress)
         findings.append(check_sequences(model, sequences, padding, tolerance))
         findings.append(check_accuracy(model, sequences, evidence.labelled, tolerance))
+        findings += check_overflows(engine)
     if stand_in:
         findings = [
             replace(f, status="stand-in") if f.status == "passed" and f.level != "L1" else f for f in findings

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ class Precision:
     Attributes:
         half: compute in float16, with float16 inputs and outputs where they are large.
         weights: ``full``; ``int8``: linear, symmetric, a scale an output channel; ``palette``: 64 values a weight.
+            See ``convert``'s ``memory`` for the exception.
         note: for people.
     """
 
@@ -35,7 +37,7 @@ PRECISIONS = {
     "fp16": Precision(True, "full", "float16 throughout; sums carried from step to step in float32"),
     "fp32": Precision(False, "full", "float32 throughout; never on the Neural Engine"),
     "int8": Precision(True, "int8", "float16 with 8-bit weights, linear, symmetric, per output channel"),
-    "pal6": Precision(True, "palette", "float16 with weights from palettes of 64 values (6 bits)"),
+    "pal6": Precision(True, "palette", "float16 with palettes of 64 values (6 bits); the encoder's projections in 8 bits"),
 }
 
 COMPRESSED = ("conv", "linear", "matmul")
@@ -53,6 +55,7 @@ def convert(
     precision: Precision,
     minimum_ios: int,
     wide: frozenset[str] = frozenset(),
+    memory: bool = False,
 ) -> Any:
     """Convert.
 
@@ -64,6 +67,8 @@ def convert(
         minimum_ios: 16, 17 or 18.
         wide: inputs and outputs that stay float32 in float16 packages. An addition to a wide input is computed in
             float32 too: a sum of hundreds of terms loses digits in float16.
+        memory: whether this is the graph whose results every step reads, the encoder. With palettes its products
+            without a kernel, which end in keys and values, then get 8 bits: they lose most (docs/precision.md).
 
     Returns:
         coremltools' MLModel, not yet saved.
@@ -99,27 +104,30 @@ def convert(
                 compute_precision=ct.transform.FP16ComputePrecision(to_half) if half else ct.precision.FLOAT32,
                 skip_model_load=True,
             )
-            return _compress(ct, model, precision)
+            return _compress(model, precision, memory)
     except Exception as error:
         raise CoreMlError(f"coremltools cannot convert {type(module).__name__}: {one_line(error)}") from error
 
 
-def _compress(ct: Any, model: Any, precision: Precision) -> Any:
+def _compress(model: Any, precision: Precision, memory: bool) -> Any:
     if precision.weights == "full":
         return model
     import coremltools.optimize.coreml as optimize
 
+    eight = optimize.OpLinearQuantizerConfig(
+        mode="linear_symmetric", dtype="int8", weight_threshold=LEAST_COMPRESSED
+    )
+    in_eight = optimize.OptimizationConfig(op_type_configs=dict.fromkeys(COMPRESSED, eight))
     if precision.weights == "int8":
-        options = optimize.OpLinearQuantizerConfig(
-            mode="linear_symmetric", dtype="int8", weight_threshold=LEAST_COMPRESSED
-        )
-        compress = optimize.linear_quantize_weights
-    else:
-        options = optimize.OpPalettizerConfig(
-            mode="custom", lut_function=palettise, weight_threshold=LEAST_COMPRESSED
-        )
-        compress = optimize.palettize_weights
-    return compress(model, optimize.OptimizationConfig(op_type_configs=dict.fromkeys(COMPRESSED, options)))
+        return optimize.linear_quantize_weights(model, in_eight)
+    palette = optimize.OpPalettizerConfig(mode="custom", lut_function=palettise, weight_threshold=LEAST_COMPRESSED)
+    weights = optimize.get_weights_metadata(model, weight_threshold=LEAST_COMPRESSED) if memory else {}
+    left = [name for name, weight in weights.items() if math.prod(weight.val.shape[2:]) == 1]
+    config = optimize.OptimizationConfig(
+        op_type_configs=dict.fromkeys(COMPRESSED, palette), op_name_configs=dict.fromkeys(left)
+    )
+    model = optimize.palettize_weights(model, config)
+    return optimize.linear_quantize_weights(model, in_eight) if left else model  # palettes stay as they are
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import functools
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Memory
 from hmerctl.runtime.errors import EngineError
 from hmerctl.runtime.manifest import Component
-from hmerctl.targets.coreml.mil import MilPackage
+from hmerctl.targets.coreml.mil import MilFunction, MilPackage
 from hmerctl.targets.coreml.operations import Arithmetic
 from hmerctl.targets.coreml.tools import coremltools
 
@@ -42,18 +42,33 @@ class CoreMlEngine:
             else f"MIL evaluator of the saved packages, not Core ML (coremltools {version}, {arithmetic} arithmetic)"
         )
         self.threads = {"encoder": 1, "step": 1}
+        self._overflows: dict[str, None] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._load = functools.cache(self._load_function)
         self._package = functools.cache(lambda file: MilPackage(bundle.file(file)))
 
     def _load_function(self, component: Component) -> Function:
         if not on_a_mac():
-            return self._package(component.file).function(component.function or "main", self.arithmetic)
+            package = self._package(component.file)
+            return self._watched(package.function(component.function or "main", self.arithmetic))
         ct = coremltools()
         path = self._copy(component.file)
         model = ct.models.MLModel(path, function_name=component.function, compute_units=ct.ComputeUnit.ALL)
         dtypes = {spec.name: np.dtype(spec.dtype) for spec in component.inputs}
         return lambda inputs: model.predict({name: x.astype(dtypes[name]) for name, x in inputs.items()})
+
+    def _watched(self, function: MilFunction) -> Function:
+        def run(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            outputs = function(inputs)
+            self._overflows.update(dict.fromkeys(f"{function.label}: {what}" for what in function.overflows))
+            return outputs
+
+        return run
+
+    @property
+    def overflows(self) -> Sequence[str] | None:
+        """Operations whose result was not finite although what they read was; None on a Mac, which does not tell."""
+        return None if on_a_mac() else tuple(self._overflows)
 
     def _copy(self, file: str) -> str:
         """A copy of a package for Core ML's use: coremltools renews the Manifest.json of what it opens."""

@@ -114,7 +114,8 @@ class CoreMl(Target):
                 outputs = fixed(graph.outputs, planned.sizes, graph.stride)
                 examples = dict(zip((s.name for s in inputs), graph.example(planned.sizes), strict=True))
                 names = [s.name for s in outputs]
-                model = convert(graph.module, examples, names, precision, self.minimum_ios, wide)
+                memory = planned.role == "encoder"
+                model = convert(graph.module, examples, names, precision, self.minimum_ios, wide, memory)
                 function = planned.name.replace("-", "_") if self.minimum_ios >= 18 else None
                 if function:
                     part = Path(scratch) / f"{planned.name}.mlpackage"

@@ -1,5 +1,6 @@
 """The target object: plan, build, check and load for ``jetson-trt``."""
 
+from collections import Counter
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,8 +12,8 @@ from hmerctl.export.half_engine import EvaluatorEngine
 from hmerctl.export.metadata import component, decoder_info, graph_metadata
 from hmerctl.export.onnx import OPSET, to_onnx
 from hmerctl.export.parity.graphs import PORTABLE, check_onnx_bundle, describe
-from hmerctl.export.parity.report import Finding
-from hmerctl.export.precision import HalfPolicy, half_interface, to_half
+from hmerctl.export.parity.report import Finding, holds
+from hmerctl.export.precision import HalfPolicy, half_interface, precision_of, to_half, unexpected_products
 from hmerctl.export.quantize import QuantizeOptions, quantize_with_care
 from hmerctl.export.source import Source
 from hmerctl.runtime.bundle import Bundle
@@ -113,7 +114,9 @@ class Jetson(Target):
         profiles = read_profiles(bundle)
         for part in bundle.manifest.components:
             path = bundle.file(part.file)
-            findings += check_for_jetpacks(part.name, onnx.load(path, load_external_data=False))
+            model = onnx.load(path, load_external_data=False)
+            findings.append(check_products(part.name, model, bundle.manifest.target.precision))
+            findings += check_for_jetpacks(part.name, model)
             findings.append(check_with_rtx(part.name, path, getattr(profiles.ranged, part.role)))
         return findings
 
@@ -141,6 +144,13 @@ def in_precision(
             raise TargetError("int8 needs ink to calibrate on: name a dataset with --calibration")
         model, _ = quantize_with_care(model, list(encoder_feeds(source.rasters)), QuantizeOptions())
     return to_half(model, HalfPolicy(half_interface(decoder.memory, decoder.state)))
+
+
+def check_products(name: str, model: onnx.ModelProto, precision: str) -> Finding:
+    """Whether a component computes in the precision that its bundle has in its name; counts in the detail."""
+    wrong = unexpected_products(model, single=precision == "fp32")
+    counts = ", ".join(f"{count} in {kind}" for kind, count in sorted(Counter(precision_of(model).values()).items()))
+    return holds("L0", f"{name}: products in {precision}", not wrong, "; ".join(wrong[:5]) or counts)
 
 
 def _board() -> str | None:

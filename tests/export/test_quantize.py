@@ -186,7 +186,7 @@ def test_int8_with_float16_around_it() -> None:
     quantised = quantize(encoder(), calibrate(encoder(), pictures(4), options), options)
     both = to_half(quantised, HalfPolicy(frozenset({"keys"})))
     kinds = precision_of(both)
-    assert kinds["stem"] == kinds["inner"] == "float32" and kinds["mixed"] == kinds["square"] == "float16"
+    assert kinds["stem"] == kinds["inner"] == "int8" and kinds["mixed"] == kinds["square"] == "float16"
     test = pictures(2, seed=3)
     assert lowest_snr(results(quantised, test), results(both, test)) > 50
 

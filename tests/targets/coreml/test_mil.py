@@ -1,6 +1,7 @@
 """The evaluator: what it reads from a saved package, its arithmetic, and packages broken on purpose."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,6 +69,29 @@ def test_every_precision_is_read_back(
     found = error(saved[f"{precision}-{ios}"], small)
     assert found < bound and (precision == "fp32" or found > bound / 1000)
     assert MINIMUM_IOS[MilPackage(saved[f"{precision}-{ios}"]).specification] == str(ios)
+
+
+@pytest.mark.parametrize("ios", [16, 18])
+def test_in_an_encoder_of_palettes_what_has_no_kernel_gets_8_bits(ios: int, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    kernel, point, linear = nn.Conv2d(1, 256, 3, padding=1), nn.Conv2d(256, 32, 1), nn.Linear(256, 16)
+    layers = nn.Sequential(kernel, point, nn.Flatten(2), linear)
+    found = {}
+    for memory in (False, True):
+        package = tmp_path / f"{memory}.mlpackage"
+        inputs = {"x": torch.linspace(-1, 1, 256).reshape(1, 1, 16, 16)}
+        convert(layers, inputs, ("y",), PRECISIONS["pal6"], ios, memory=memory).save(str(package))
+        function = next(iter(MilPackage(package)._spec.mlProgram.functions.values()))
+        operations = function.block_specializations[function.opset].operations
+        stored = Counter(op.type for op in operations if op.type.startswith("constexpr_"))
+        with torch.no_grad():
+            want = layers(*inputs.values()).numpy()
+        got = MilPackage(package).function()({name: x.numpy() for name, x in inputs.items()})["y"]
+        found[memory] = stored, float(np.square(got - want).mean())
+    eight = "constexpr_affine_dequantize" if ios == 16 else "constexpr_blockwise_shift_scale"
+    assert found[False][0] == {"constexpr_lut_to_dense": 3}
+    assert found[True][0] == {"constexpr_lut_to_dense": 1, eight: 2}
+    assert found[True][1] < found[False][1] / 2
 
 
 @pytest.mark.parametrize("ios", [16, 18])

@@ -191,6 +191,21 @@ def test_a_changed_weight_fails_level_2(bundles: dict[str, Bundle], source: Sour
     assert {finding.level for finding in failed(findings)} >= {"L2"}
 
 
+def test_a_weight_scaled_to_overflow_is_named_by_level_2(
+    bundles: dict[str, Bundle], source: Source, tmp_path: Path
+) -> None:
+    def change(folder: Path) -> None:
+        file = folder / "step.mlpackage" / "Data" / "com.apple.CoreML" / "weights" / "weight.bin"
+        weight = source.model.decoder.output.weight.detach().half().numpy()
+        data = file.read_bytes()
+        assert data.count(weight.tobytes()) == 1
+        file.write_bytes(data.replace(weight.tobytes(), np.copysign(np.float16(6e4), weight).tobytes()))
+
+    findings = ladder(altered(bundles["fp16"], tmp_path / "b.hmer", change), source)
+    (finding,) = [f for f in findings if f.check == "nothing leaves the range of float16"]
+    assert finding.status == "failed" and "step.mlpackage:step_64x128_beams1: linear" in finding.detail
+
+
 def test_swapped_functions_fail_level_0(bundles: dict[str, Bundle], source: Source, tmp_path: Path) -> None:
     components = [
         replace_component(c, function="step_64x128_beams5") if c.beams == 1 else c

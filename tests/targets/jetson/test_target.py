@@ -1,5 +1,6 @@
 """The target jetson-trt: graphs in each precision, proven by the evaluator and TensorRT-RTX; the bundle's files."""
 
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ from fake_tensorrt import FakeCuda, FakeTensorRT
 from onnx import TensorProto, helper, numpy_helper
 from tiny import tiny_ink
 
-from hmerctl.export.calibration import encoder_feeds, step_feeds
-from hmerctl.export.half_engine import EvaluatorEngine, EvaluatorSession
+from hmerctl.export.calibration import step_feeds
+from hmerctl.export.half_engine import EvaluatorEngine
 from hmerctl.export.metadata import decoder_info
+from hmerctl.export.parity.ladder import Evidence, climb
+from hmerctl.export.parity.pictures import pictures_of_samples
 from hmerctl.export.precision import precision_of
 from hmerctl.export.source import Source
-from hmerctl.runtime.bundle import Bundle, open_bundle
+from hmerctl.runtime.bundle import Bundle, list_files, open_bundle, write_manifest
 from hmerctl.runtime.engines.cuda import Cuda
 from hmerctl.runtime.engines.onnx import OnnxEngine
 from hmerctl.runtime.engines.tensorrt import TensorRTEngine
@@ -75,6 +78,16 @@ def test_weights_are_in_the_precision_of_the_name(bundles: dict[str, Bundle]) ->
     quantised = graph(bundles["int8"], "encoder")
     assert Counter(n.op_type for n in quantised.graph.node)["QuantizeLinear"] >= 9
     assert not [n for n in graph(bundles["int8"], "step").graph.node if n.op_type == "QuantizeLinear"]
+
+
+def test_a_graph_in_another_precision_than_the_name_fails_level_0(bundles: dict[str, Bundle]) -> None:
+    for precision, role in (("fp32", "encoder"), ("fp16", "step"), ("int8", "encoder")):
+        model = graph(bundles[precision], role)
+        assert target.check_products(role, model, precision).status == "passed"
+    wrong = target.check_products("step", graph(bundles["fp32"], "step"), "fp16")
+    assert wrong.status == "failed" and " is float32" in wrong.detail
+    wrong = target.check_products("encoder", graph(bundles["int8"], "encoder"), "fp32")
+    assert wrong.status == "failed" and " is int8" in wrong.detail
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -144,18 +157,24 @@ def test_fp16_agrees_with_onnxruntime_on_the_sample_inks(bundles: dict[str, Bund
     assert min(engine.headroom().values()) > 100
 
 
-def test_a_model_scaled_to_overflow_is_caught(bundles: dict[str, Bundle]) -> None:
-    """The first layer's weights times 3e4: its results leave the range of float16, and the layer is named."""
-    model = graph(bundles["fp16"], "encoder")
+def test_a_model_scaled_to_overflow_is_caught(bundles: dict[str, Bundle], source: Source, tmp_path: Path) -> None:
+    """The first layer's weights times 3e4: its results leave the range of float16, and the ladder names the layer."""
+    folder = tmp_path / "scaled.hmer"
+    shutil.copytree(bundles["fp16"].path, folder)
+    model = onnx.load(folder / "encoder.onnx")
     first = next(n for n in model.graph.node if n.op_type == "Conv")
     for tensor in model.graph.initializer:
         if tensor.name in first.input:
             values = numpy_helper.to_array(tensor).astype(np.float32) * 3e4
             tensor.CopyFrom(numpy_helper.from_array(values.clip(-6e4, 6e4).astype(np.float16), tensor.name))
-    (feed,) = encoder_feeds([rasterise_ink(tiny_ink(1)).pixels])
-    session = EvaluatorSession(model)
-    session.run(None, feed)
-    assert first.name in {overflow.node for overflow in session.overflows.values()}
+    onnx.save(model, folder / "encoder.onnx")
+    write_manifest(folder, bundles["fp16"].manifest.model_copy(update={"files": list_files(folder)}))
+    jetson, scaled = find("jetson-trt"), open_bundle(folder)
+    (picture, *_) = pictures_of_samples(scaled)
+    evidence = Evidence(source.model, [picture], labelled=False)
+    findings = climb(scaled, jetson.load(scaled), evidence, jetson.tolerance("fp16"), jetson.stand_in())
+    (range_,) = [f for f in findings if f.check == "nothing leaves the range of float16"]
+    assert range_.status == "failed" and f"Conv '{first.name}'" in range_.detail
 
 
 def test_the_engine_on_fake_tensorrt_agrees_with_onnxruntime(bundles: dict[str, Bundle], tmp_path: Path) -> None:
