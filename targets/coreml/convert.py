@@ -37,7 +37,7 @@ PRECISIONS = {
     "fp16": Precision(True, "full", "float16 throughout; sums carried from step to step in float32"),
     "fp32": Precision(False, "full", "float32 throughout; never on the Neural Engine"),
     "int8": Precision(True, "int8", "float16 with 8-bit weights, linear, symmetric, per output channel"),
-    "pal6": Precision(True, "palette", "float16 with palettes of 64 values (6 bits); the encoder's projections in 8 bits"),
+    "pal6": Precision(True, "palette", "float16 with 6-bit palettes as weights; the encoder's projections in 8 bits"),
 }
 
 COMPRESSED = ("conv", "linear", "matmul")
