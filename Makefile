@@ -36,12 +36,16 @@ lint: .venv/.dev  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The folders are sub-packages of hmerctl by a mapping that mypy does not know: show it the tree as installed.
-types: .venv/.dev  ## mypy over the package as installed
-	rm -rf build/types && mkdir -p build/types/hmerctl
+# The folders are sub-packages of hmerctl by a mapping that mypy does not know: show it the tree as installed. The
+# tests' support and the scripts are modules of their own, as they are when they run.
+types: .venv/.dev  ## mypy over the package as installed, the tests and the scripts
+	rm -rf build/types && mkdir -p build/types/hmerctl build/types/tests
 	ln -s $(CURDIR)/hmerctl/* build/types/hmerctl/
 	for folder in runtime train export targets; do ln -s $(CURDIR)/$$folder build/types/hmerctl/$$folder; done
-	cd build/types && $(CURDIR)/$(BIN)/python -m mypy --config-file $(CURDIR)/pyproject.toml -p hmerctl
+	ln -s $(CURDIR)/tests/* build/types/tests/ && rm build/types/tests/support
+	ln -s $(CURDIR)/tests/support/*.py $(CURDIR)/scripts/*.py build/types/
+	cd build/types && $(CURDIR)/$(BIN)/python -m mypy --config-file $(CURDIR)/pyproject.toml \
+		--explicit-package-bases -p hmerctl -p tests $(patsubst scripts/%.py,-m %,$(wildcard scripts/*.py))
 
 clean:  ## remove what was built, not the environment
 	rm -rf build dist .coverage .pytest_cache .mypy_cache .ruff_cache

@@ -186,7 +186,8 @@ def encoder_snr(reference: Engine, engine: Engine, pictures: Sequence[Picture], 
     """See ``Step.snr``."""
     chosen = pictures[:: max(1, len(pictures) // SNR_INKS)]
     feeds = [pad(p.pixels, bucket_for(p.pixels, buckets)) for p in chosen]
-    return lowest_snr(*([side.encode(*feed) for feed in feeds] for side in (reference, engine)))
+    expected, found = ([dict(side.encode(*feed)) for feed in feeds] for side in (reference, engine))
+    return lowest_snr(expected, found)
 
 
 def readings(engine: Engine, pictures: Sequence[Picture], buckets: Sequence[Bucket], path: Path) -> list[list[int]]:
@@ -229,7 +230,7 @@ def cost_of(step: Step, reference: Step) -> Cost:
 def described(costs: Sequence[Cost], expressions: int, data: str, sha256: str) -> str:
     """The table with a sentence on what it was measured on."""
     header = ("", "MB", "SNR, dB", "same tokens", "ExpRate", "difference (95 %)", "lost", "won", "p", "bound")
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for cost in costs:
         if cost.bytes:
             apart = (f"{cost.difference:+.2f} ({cost.low:+.2f} to {cost.high:+.2f})", cost.lost, cost.won, cost.p)

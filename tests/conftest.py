@@ -106,7 +106,7 @@ def _save(path: Path, nodes: list[Any], io: Any, constants: dict[str, np.ndarray
 
 def save_encoder(path: Path, vocabulary: str = VOCABULARY.sha256) -> None:
     """Mean ink of every cell."""
-    pool = {"kernel_shape": [STRIDE, STRIDE], "strides": [STRIDE, STRIDE]}
+    pool: dict[str, Any] = {"kernel_shape": [STRIDE, STRIDE], "strides": [STRIDE, STRIDE]}
     nodes = [
         helper.make_node("AveragePool", ["raster"], ["pooled"], **pool),
         helper.make_node("Reshape", ["pooled", "flat"], ["ink"]),

@@ -114,9 +114,7 @@ def _compress(model: Any, precision: Precision, memory: bool) -> Any:
         return model
     import coremltools.optimize.coreml as optimize
 
-    eight = optimize.OpLinearQuantizerConfig(
-        mode="linear_symmetric", dtype="int8", weight_threshold=LEAST_COMPRESSED
-    )
+    eight = optimize.OpLinearQuantizerConfig(mode="linear_symmetric", dtype="int8", weight_threshold=LEAST_COMPRESSED)
     in_eight = optimize.OptimizationConfig(op_type_configs=dict.fromkeys(COMPRESSED, eight))
     if precision.weights == "int8":
         return optimize.linear_quantize_weights(model, in_eight)

@@ -5,8 +5,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from parts import CONTEXT_SIZES, MODELS, context_options, model_of, picture, traced
+from parts import CONTEXT_SIZES, MODELS, PartsGraph, context_options, model_of, picture, traced
 from torch import Tensor
+from typed import as_a
 
 from hmerctl.train.decoding import zero_state
 
@@ -41,7 +42,8 @@ def test_all_contexts_at_a_fixed_size() -> None:
     graph = traced("contexts")[0]
     inputs = picture(CONTEXT_SIZES["height"], CONTEXT_SIZES["width"], 1)
     same(session("contexts"), inputs, list(graph.module(**inputs)))
-    fixed = {name for name, part in zip(context_options(), graph.module.parts, strict=True) if part.fixed_size}
+    parts = as_a(PartsGraph, graph.module).parts
+    fixed = {name for name, part in zip(context_options(), parts, strict=True) if part.fixed_size}
     assert fixed == {"md-rnn", "md-gru", "md-lstm"}
 
 

@@ -134,7 +134,7 @@ def test_clipping_a_rare_large_value_is_the_percentiles_doing() -> None:
 
 
 def test_calibration_takes_feeds_one_at_a_time() -> None:
-    taken = []
+    taken: list[int] = []
 
     def feeds() -> Iterator[dict[str, np.ndarray]]:
         for feed in pictures(3):

@@ -7,6 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ class ScriptedSession:
         return np.log(probabilities).astype(np.float32), attention
 
 
-def run(table: Table | dict[tuple[int, ...], dict[int, float]], **options: object) -> list[Hypothesis]:
+def run(table: Table | dict[tuple[int, ...], dict[int, float]], **options: Any) -> list[Hypothesis]:
     lookup = (lambda prefix: table.get(prefix, {EOS: 1.0})) if isinstance(table, dict) else table
     return search(ScriptedSession(lookup), DecodeOptions(**options))
 
@@ -103,7 +104,7 @@ def test_length_power_prefers_longer_sequences() -> None:
 
 
 def test_equal_probabilities_are_taken_in_the_order_of_rank_and_id() -> None:
-    table = {(): {A: 0.25, B: 0.25, C: 0.25, EOS: 0.25}}
+    table: dict[tuple[int, ...], dict[int, float]] = {(): {A: 0.25, B: 0.25, C: 0.25, EOS: 0.25}}
     assert [h.ids for h in run(table, beams=4, length_power=0.0)] == [(), (A,), (B,), (C,)]
     assert run(table)[0].ids == ()
 
@@ -216,7 +217,8 @@ def random_table(seed: int) -> Table:
 
 @given(st.integers(0, 10_000))
 def test_width_one_is_greedy(seed: int) -> None:
-    table, prefix = random_table(seed), ()
+    table = random_table(seed)
+    prefix: tuple[int, ...] = ()
     while len(prefix) < 12:
         token = max(table(prefix).items(), key=lambda item: (np.float32(np.log(item[1])), -item[0]))[0]
         if token == EOS:

@@ -3,11 +3,13 @@
 import io
 import tarfile
 import time
+from io import IOBase
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typed import as_a
 
 from hmerctl.runtime.errors import InkError
 from hmerctl.runtime.ink import MAX_FILE_BYTES, Symbol
@@ -262,14 +264,16 @@ def test_anything_gives_an_ink_or_an_ink_error(data):
 def test_every_file_of_crohme_but_the_empty_one_is_read(crohme):
     counts = {"train.tar.xz": (8836, ["MfrDB3088.inkml"]), "test2014.tar.xz": (986, [])}
     for archive, (count, refused) in counts.items():
-        failed, notes, read = [], set(), 0
+        failed: list[str] = []
+        notes: set[str] = set()
+        read = 0
         with tarfile.open(fileobj=io.BytesIO((crohme / archive).read_bytes())) as tar:
             for member in tar:
                 if not member.name.endswith(".inkml"):
                     continue
                 read += 1
                 try:
-                    ink = read_inkml(tar.extractfile(member).read())
+                    ink = read_inkml(as_a(IOBase, tar.extractfile(member)).read())
                 except InkError:
                     failed.append(member.name.rpartition("/")[2])
                 else:

@@ -5,6 +5,7 @@ import struct
 import tarfile
 import time
 import zlib
+from io import IOBase
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
+from typed import as_a
 
 from hmerctl.runtime.errors import PictureError
 from hmerctl.runtime.inkml import read_inkml
@@ -142,7 +144,8 @@ def test_every_format_as_path_and_as_bytes(format_, tmp_path):
 
 
 def test_a_phones_rotation_is_undone():
-    for orientation, turn in ((3, Image.Transpose.ROTATE_180), (6, Image.Transpose.ROTATE_90), (8, 4)):
+    turns = Image.Transpose
+    for orientation, turn in ((3, turns.ROTATE_180), (6, turns.ROTATE_90), (8, turns.ROTATE_270)):
         image = GREY.transpose(turn)
         exif = image.getexif()
         exif[0x0112] = orientation
@@ -348,9 +351,9 @@ def test_ink_and_bitmap_of_crohme_2014_agree(crohme):
         assert len(bitmaps) == len(members) == 986
         ratios, shared = [], []
         for member in sorted(members, key=lambda m: m.name)[::20]:
-            ink = read_inkml(inks.extractfile(member).read())
+            ink = read_inkml(as_a(IOBase, inks.extractfile(member)).read())
             bitmap = bitmaps[member.name.rpartition("/")[2][:-6]]
-            raster = rasterise_picture(pictures.extractfile(bitmap).read())
+            raster = rasterise_picture(as_a(IOBase, pictures.extractfile(bitmap)).read())
             ratios.append(raster.pixels.shape[1] / rasterise_ink(ink).pixels.shape[1])
             whole = np.ptp(np.concatenate(ink.strokes), axis=0)
             longer = int(np.argmax(whole))

@@ -94,7 +94,7 @@ def wave(count: int, width: float, height: float) -> np.ndarray:
     return np.stack([x, height * np.sin(x * (6.28 / 20))], axis=1).round(3)
 
 
-CASES = {
+CASES: dict[str, list] = {
     "dot": [[(3.3, -2.7)]],
     "two-dots": [[(0, 0)], [(0.25, 80)]],
     "horizontal": [[(0, 0), (10, 0)]],

@@ -14,7 +14,7 @@ from hmerctl.runtime.decode import Hypothesis
 from hmerctl.runtime.engines import load_engine
 from hmerctl.runtime.errors import BundleError, EngineError, InkError
 from hmerctl.runtime.ink import Ink
-from hmerctl.runtime.manifest import Calibration, DecodingDefaults
+from hmerctl.runtime.manifest import Calibration, DecodingDefaults, Feature
 from hmerctl.runtime.raster import rasterise_ink
 from hmerctl.runtime.recognizer import Recognizer
 from hmerctl.runtime.vocabulary import EOS
@@ -139,7 +139,7 @@ def test_decision(tiny: Path, accept: float, reject: float, decision: str, reaso
 
 
 def test_calibration(tiny: Path) -> None:
-    weights = {"mean_log_prob": 2.0, "length": -0.5}
+    weights: dict[Feature, float] = {"mean_log_prob": 2.0, "length": -0.5}
     with_manifest(tiny, calibration=Calibration(bias=1.0, weights=weights, fitted_on="paper"))
     result = Recognizer(tiny).recognize(cross())
     logit = 1 + 2 * result.log_prob / 8 - 0.5 * 8

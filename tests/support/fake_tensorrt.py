@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -166,7 +166,11 @@ class FakeCuda:
 
     def cudaMemsetAsync(self, target: int, value: int, size: int, stream: Stream) -> tuple[int]:
         self.check(target, size, "device")
-        self.enqueue(stream, lambda: ctypes.memset(target, value, size) and None)
+
+        def fill() -> None:
+            ctypes.memset(target, value, size)
+
+        self.enqueue(stream, fill)
         return (0,)
 
     def cudaStreamSynchronize(self, stream: Stream) -> tuple[int]:
@@ -213,7 +217,8 @@ class Severity(enum.Enum):
 
 
 class ILogger:
-    Severity, ERROR = Severity, Severity.ERROR
+    Severity: TypeAlias = Severity
+    ERROR = Severity.ERROR
 
     def __init__(self) -> None:
         self.ready = True
@@ -230,6 +235,11 @@ class Logger(ILogger):
         """Print nothing."""
 
 
+OldNetworkFlag = enum.IntEnum("OldNetworkFlag", {"EXPLICIT_BATCH": 0, "STRONGLY_TYPED": 1})
+NetworkFlag = enum.IntEnum("NetworkFlag", {"STRONGLY_TYPED": 1})
+OldBuilderFlag = enum.Enum("OldBuilderFlag", "TF32 FP16 INT8 BF16")
+BuilderFlag = enum.Enum("BuilderFlag", "TF32 REFIT")
+
 UNSUPPORTED = {"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"}
 
 
@@ -241,7 +251,8 @@ class FakeTensorRT:
         executions: how often a context ran.
     """
 
-    Logger, ILogger = Logger, ILogger
+    Logger: TypeAlias = Logger
+    ILogger: TypeAlias = ILogger
     TensorIOMode = enum.Enum("TensorIOMode", "INPUT OUTPUT")
     MemoryPoolType = enum.Enum("MemoryPoolType", "WORKSPACE")
 
@@ -249,11 +260,8 @@ class FakeTensorRT:
         self.__version__, self.cuda = version, cuda
         self.major = int(version.split(".")[0])
         old = self.major < 11
-        self.NetworkDefinitionCreationFlag = enum.IntEnum(
-            "NetworkDefinitionCreationFlag",
-            {"EXPLICIT_BATCH": 0, "STRONGLY_TYPED": 1} if old else {"STRONGLY_TYPED": 1},
-        )
-        self.BuilderFlag = enum.Enum("BuilderFlag", "TF32 FP16 INT8 BF16" if old else "TF32 REFIT")
+        self.NetworkDefinitionCreationFlag = OldNetworkFlag if old else NetworkFlag
+        self.BuilderFlag = OldBuilderFlag if old else BuilderFlag
         self.executions = 0
         self.builds = 0
         self.capturable = True
@@ -276,7 +284,14 @@ class FakeTensorRT:
 
 class Network:
     def __init__(self, typed: bool) -> None:
-        self.typed, self.model = typed, None
+        self.typed = typed
+        self.parsed: onnx.ModelProto | None = None
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        if self.parsed is None:
+            raise MisuseError("a network that nothing was parsed into")
+        return self.parsed
 
     @property
     def num_inputs(self) -> int:
@@ -291,9 +306,9 @@ class Parser:
         self.network, self.errors = network, list[Any]()
 
     def parse(self, data: bytes) -> bool:
-        if self.network.model is not None:
+        if self.network.parsed is not None:
             raise MisuseError("a network is parsed into twice")
-        self.network.model = onnx.load_from_string(data)
+        self.network.parsed = onnx.load_from_string(data)
         for node in self.network.model.graph.node:
             if node.op_type in UNSUPPORTED:
                 answers = {"node_operator": node.op_type, "node_name": node.name, "desc": "no importer"}
@@ -453,7 +468,8 @@ class Engine:
 
 class Context:
     def __init__(self, engine: Engine) -> None:
-        self.engine, self.profile = engine, None
+        self.engine = engine
+        self.profile: int | None = None
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.addresses: dict[str, int] = {}
         self.ready = False

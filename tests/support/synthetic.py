@@ -7,7 +7,7 @@ import numpy as np
 from hmerctl.runtime.ink import Ink, Symbol
 from hmerctl.train.dataset import Expression, write_dataset
 
-SHAPES = {
+SHAPES: dict[str, list[list[tuple[float, float]]]] = {
     "1": [[(0.5, 0), (0.5, 1)]],
     "7": [[(0, 0), (1, 0), (0.4, 1)]],
     "4": [[(0.1, 0), (0, 0.6), (1, 0.6)], [(0.7, 0.2), (0.7, 1)]],
@@ -19,7 +19,8 @@ SHAPES = {
 
 def ink_of(tokens: list[str], rng: np.random.Generator, name: str) -> Ink:
     """Write tokens side by side."""
-    strokes, symbols = [], []
+    strokes: list[np.ndarray] = []
+    symbols = []
     for i, token in enumerate(tokens):
         first = len(strokes)
         for line in SHAPES[token]:

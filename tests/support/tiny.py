@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from typed import as_a
 
 from hmerctl.export.source import Source
 from hmerctl.runtime.ink import Ink
@@ -28,8 +29,8 @@ def tiny_source(refinement: int = 4, seed: int = 0) -> Source:
             nn.init.normal_(parameter, std=1.5 * parameter[0].numel() ** -0.5)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
-            nn.init.normal_(module.running_mean, std=0.2)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
+            nn.init.normal_(as_a(Tensor, module.running_mean), std=0.2)
+            nn.init.uniform_(as_a(Tensor, module.running_var), 0.5, 2.0)
     return Source(model, CheckpointInfo(Preset("tiny", model=config), VOCABULARY, {"data": "nothing"}))
 
 

@@ -55,12 +55,12 @@ def as_zip(path: Path) -> Path:
     return zipped(path / "x.zip", NAMES)
 
 
-def as_tar(mode: str):  # type: ignore[no-untyped-def]
+def as_tar(mode: str):
     return lambda path: tar(path / "x.archive", [file(n, d) for n, d in NAMES.items()], mode)
 
 
 @pytest.mark.parametrize("make", [as_folder, as_zip, *(as_tar(m) for m in ("w", "w:xz", "w:gz", "w:bz2"))])
-def test_all_kinds_of_source_give_the_same_files(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
+def test_all_kinds_of_source_give_the_same_files(tmp_path: Path, make) -> None:
     files = read(make(tmp_path))
     assert {n: f.data for n, f in files.items()} == {"a/one.inkml": b"1", "a/b/two.InkML": b"22", "notes.txt": None}
     assert (files["a/b/two.InkML"].stem, files["a/b/two.InkML"].suffix) == ("two", ".inkml")

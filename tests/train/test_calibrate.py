@@ -38,7 +38,7 @@ def test_thresholds_hold_on_new_results_of_the_same_kind():
     result = calibrate(readings(3000), "made up", DecodingDefaults(), risk=0.1)
     weights = result.calibration.weights
     fresh = readings(3000, seed=1)
-    logits = [result.calibration.bias + sum(weights[k] * v for k, v in r.features.items()) for r in fresh]
+    logits = [result.calibration.bias + sum(weight * r.features[k] for k, weight in weights.items()) for r in fresh]
     accepted = 1 / (1 + np.exp(-np.array(logits))) >= result.decoding.accept
     wrong = np.array([r.tokens != r.target for r in fresh])
     assert wrong[accepted].mean() < 0.14

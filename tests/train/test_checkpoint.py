@@ -1,6 +1,7 @@
 """Checkpoints come back as they were, say what is wrong with them in one line, and are never unpickled."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -83,14 +84,14 @@ def cut(path):
 
 
 def test_a_training_state_of_any_nesting_comes_back(tmp_path):
-    state = {
+    state: dict[Any, Any] = {
         "a": [1, (2.5, None)],
         3: {"t": torch.arange(3), "e": torch.zeros(0, 2)},
         "s": torch.tensor(1.5),
         "f": True,
     }
     TensorFilesIO().save_checkpoint(state, tmp_path / "state")
-    back = TensorFilesIO().load_checkpoint(tmp_path / "state")
+    back: dict[Any, Any] = TensorFilesIO().load_checkpoint(tmp_path / "state")
     assert list(back) == list(state) and back["a"] == [1, (2.5, None)] and back["f"] is True
     assert torch.equal(back[3]["t"], state[3]["t"]) and back[3]["e"].shape == (0, 2) and back["s"] == 1.5
 

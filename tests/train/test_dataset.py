@@ -104,7 +104,7 @@ def test_replacing_keeps_the_old_until_the_new_is_complete(tmp_path: Path) -> No
     write_dataset(path, [Expression("old", ("x",), ink())], {})
     mapped = ExpressionDataset(path)
 
-    def failing():  # type: ignore[no-untyped-def]
+    def failing():
         yield Expression("new", ("x",), ink())
         raise RuntimeError("disk on fire")
 
@@ -182,7 +182,7 @@ def other_count(path: Path) -> None:
         (other_count, "holds 0 expressions"),
     ],
 )
-def test_a_damaged_dataset_is_refused_by_name(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_dataset_is_refused_by_name(tmp_path: Path, damage, message: str) -> None:
     write_dataset(tmp_path / "d", [Expression("one", ("x",), ink())], {})
     damage(tmp_path / "d")
     with pytest.raises(DataError, match=message) as error:

@@ -78,7 +78,7 @@ def skipped(report: Report) -> dict[str, str]:
     return {item.id: item.reason for item in report.skipped}
 
 
-def test_quirks_are_repaired_and_counted(make) -> None:  # type: ignore[no-untyped-def]
+def test_quirks_are_repaired_and_counted(make) -> None:
     report, dataset = make(QUIRKS, CAPTIONS)
     assert report.read == 11
     assert report.written == len(dataset) == 8
@@ -95,7 +95,7 @@ def test_quirks_are_repaired_and_counted(make) -> None:  # type: ignore[no-untyp
     assert report.read == report.written + len(report.skipped)
 
 
-def test_the_ink_is_kept_as_read(make) -> None:  # type: ignore[no-untyped-def]
+def test_the_ink_is_kept_as_read(make) -> None:
     _, dataset = make(QUIRKS, CAPTIONS)
     by_id = {e.id: e for e in dataset}
     plain = by_id["plain"]
@@ -108,7 +108,7 @@ def test_the_ink_is_kept_as_read(make) -> None:  # type: ignore[no-untyped-def]
     assert max(rasterise_ink(by_id["tiny"].ink).pixels.shape) > 20
 
 
-def test_the_report_stands_in_the_dataset(make) -> None:  # type: ignore[no-untyped-def]
+def test_the_report_stands_in_the_dataset(make) -> None:
     report, dataset = make(QUIRKS, CAPTIONS)
     assert dataset.report["repaired"] == report.repaired
     assert dataset.report["skipped"] == [vars(item) for item in report.skipped]
@@ -116,7 +116,7 @@ def test_the_report_stands_in_the_dataset(make) -> None:  # type: ignore[no-unty
     json.dumps(dataset.report)
 
 
-def test_without_captions_the_truth_is_the_label(make) -> None:  # type: ignore[no-untyped-def]
+def test_without_captions_the_truth_is_the_label(make) -> None:
     truths = {
         "a": r"$\left( \mbox{x}\!_{} \right)^2$",
         "b": r"a \lt b",
@@ -144,7 +144,7 @@ def test_without_captions_the_truth_is_the_label(make) -> None:  # type: ignore[
     assert report.repaired["truth: function spelled in letters"] == ["spelled"]
 
 
-def test_captions_are_normalised_and_bad_ones_named(make) -> None:  # type: ignore[no-untyped-def]
+def test_captions_are_normalised_and_bad_ones_named(make) -> None:
     files = {f"{n}.inkml": inkml(TRACES).encode() for n in "abcd"}
     report, dataset = make(files, "a\t\\sum \\limits ^ 2 _ i\nb\tx ^ {\nd\t\\limits\n")
     assert dataset.labels == [tuple(r"\sum _ { i } ^ { 2 }".split())]
@@ -152,14 +152,14 @@ def test_captions_are_normalised_and_bad_ones_named(make) -> None:  # type: igno
     assert "captions.txt:2: " in report.skipped[0].detail
 
 
-def test_labels_too_long_to_be_said_are_kept_and_reported(make) -> None:  # type: ignore[no-untyped-def]
+def test_labels_too_long_to_be_said_are_kept_and_reported(make) -> None:
     files = {"long.inkml": inkml(TRACES).encode(), "fits.inkml": inkml(TRACES).encode()}
     report, dataset = make(files, f"long\t{'x ' * (LONGEST_LABEL + 1)}\nfits\t{'x ' * LONGEST_LABEL}\n")
     assert len(dataset) == 2
     assert report.long_labels == {"long": LONGEST_LABEL + 1}
 
 
-def test_equal_stems_are_told(make) -> None:  # type: ignore[no-untyped-def]
+def test_equal_stems_are_told(make) -> None:
     report, dataset = make({"a/one.inkml": inkml().encode(), "b/one.inkml": inkml().encode()})
     assert dataset.ids == ["one"]
     assert skipped(report) == {"one": "duplicate"}

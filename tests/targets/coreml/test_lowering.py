@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hmerctl.targets.coreml.convert import PRECISIONS, convert
 from hmerctl.targets.coreml.mil import MilFunction, MilPackage
+from hmerctl.targets.coreml.operations import Arithmetic
 from hmerctl.targets.coreml.tools import CoreMlError
 
 pytest.importorskip("coremltools", reason="coremltools is not installed: pip install 'hmerctl[export]'")
@@ -25,7 +26,7 @@ class Scan(nn.Module):
         self.register_buffer("start", torch.zeros(1, 2, 4))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        weights = [self.gru.weight_ih_l0, self.gru.weight_hh_l0, self.gru.bias_ih_l0, self.gru.bias_hh_l0]
+        weights: list[Tensor] = [*self.gru.parameters()]  # W_ih, W_hh, b_ih, b_hh
         return torch.gru(x, self.start, weights, True, 1, 0.0, False, False, False)
 
 
@@ -66,7 +67,7 @@ def test_a_gru_that_cannot_be_native_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arithmetic", ["declared", "stepwise"])
-def test_log_softmax_in_float16_is_finite_and_does_not_overflow(arithmetic: str, tmp_path: Path) -> None:
+def test_log_softmax_in_float16_is_finite_and_does_not_overflow(arithmetic: Arithmetic, tmp_path: Path) -> None:
     x = torch.tensor([[60.0, 0.0, -900.0, 12.5], [9.0, 9.0, 9.0, 9.0]])
     converted(tmp_path, LogSoftmax(), "fp16", ("y",), x=x)
     function = MilPackage(tmp_path / "p.mlpackage").function(arithmetic=arithmetic)

@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def saved(small: Small, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return paths
 
 
-def error(package: Path, small: Small, **options: str) -> float:
+def error(package: Path, small: Small, **options: Any) -> float:
     """Largest error of the first output, relative to its largest value."""
     with torch.no_grad():
         want = small(*INPUTS.values())[0].numpy()

@@ -45,7 +45,7 @@ def test_float16_is_eligible_and_float32_is_not(function: Callable) -> None:
 def test_work_of_products_and_convolutions(function: Callable) -> None:
     x, y = np.zeros((1, 4, 6, 6), np.float16), np.zeros((1, 4, 6, 5), np.float16)
 
-    def body(x, y):  # type: ignore[no-untyped-def]
+    def body(x, y):
         weight = np.zeros((8, 2, 3, 3), np.float16)
         return {
             "conv": mb.conv(x=x, weight=weight, groups=2, pad_type="valid"),
@@ -60,7 +60,7 @@ def test_integers_gathers_and_long_axes_fall_off(function: Callable) -> None:
     x, i = np.zeros((4, 3), np.float16), np.zeros((2,), np.int32)
     long = np.zeros((1, 20000), np.float16)
 
-    def body(x, i, long):  # type: ignore[no-untyped-def]
+    def body(x, i, long):
         return {"rows": mb.gather(x=x, indices=mb.add(x=i, y=1), axis=0), "long": mb.relu(x=long)}
 
     off = estimate(function({"x": x, "i": i, "long": long}, body)).off

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from typed import as_a
 
 from hmerctl.targets.coreml.mil import MilPackage
 from hmerctl.targets.coreml.operations import OPERATIONS, Arguments
@@ -46,7 +47,7 @@ def gru(x: np.ndarray, h: np.ndarray, of_input: np.ndarray, of_state: np.ndarray
         return cell(t(x), t(h)[None])[0]
 
 
-CASES = {
+CASES: dict[str, tuple[tuple[np.ndarray, ...], Callable, Callable]] = {
     # operation, and a word for the variant: inputs, MIL, the same in numpy or torch
     "abs": ((X,), lambda x: mb.abs(x=x), np.abs),
     "ceil": ((X,), lambda x: mb.ceil(x=x), np.ceil),
@@ -278,7 +279,8 @@ CASES["logical_not"] = (
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, save_program: Callable[..., Path]) -> dict[str, np.ndarray]:
     """All cases in one package, computed once."""
-    inputs, used = {}, {}
+    inputs: dict[str, np.ndarray] = {}
+    used: dict[str, list[str]] = {}
     for case, (given, _, _) in CASES.items():
         used[case] = [f"in_{len(inputs) + i}" for i in range(len(given))]
         inputs.update(zip(used[case], given, strict=True))
@@ -307,8 +309,9 @@ def test_every_known_operation_is_tried() -> None:
     assert {name for name in OPERATIONS if not name.startswith("constexpr_")} == tried
 
 
-def compressed(op_type: str, **values: np.ndarray) -> np.ndarray:
-    return OPERATIONS[op_type](Arguments(op_type, "w", values, (), (np.dtype(np.float16),), "declared"))
+def compressed(op_type: str, **values: np.ndarray | np.integer) -> np.ndarray:
+    arguments = Arguments(op_type, "w", dict(values), (), (np.dtype(np.float16),), "declared")
+    return as_a(np.ndarray, OPERATIONS[op_type](arguments))
 
 
 def test_affine_dequantize_by_hand() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from typed import as_a
 
 from hmerctl.export.parity.ladder import Evidence, climb
 from hmerctl.export.parity.pictures import pictures_of_samples
@@ -30,6 +31,7 @@ from hmerctl.targets.coreml.target import CoreMl, CoreMlModels
 from hmerctl.train.checkpoint import CheckpointInfo
 from hmerctl.train.config import Preset
 from hmerctl.train.models.recognizer import ModelConfig, Recognizer
+from hmerctl.train.models.transformer import TransformerDecoder
 
 VOCABULARY = Vocabulary(tuple(r"+ - 0 1 2 3 = a b x y ^ _ { } \frac \alpha".split()))
 ENCODER = {"name": "edge", "stem": 4, "middle": 8, "middle_blocks": 1, "top": 8, "top_blocks": 1, "channels": 16}
@@ -53,21 +55,27 @@ def lively(model: nn.Module) -> nn.Module:
     """Random weights in which every part matters: none is zero, batch norms have statistics."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
-            nn.init.normal_(module.running_mean, std=0.2)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
+            nn.init.normal_(as_a(Tensor, module.running_mean), std=0.2)
+            nn.init.uniform_(as_a(Tensor, module.running_var), 0.5, 2.0)
     for parameter in model.parameters():
         if not parameter.any():
             nn.init.normal_(parameter, std=0.2)
     return model.eval()
 
 
+def output_of(model: Recognizer) -> nn.Linear:
+    """The projection to log-probabilities."""
+    return as_a(TransformerDecoder, model.decoder).output
+
+
 def make_source(**parts: dict) -> Source:
     torch.manual_seed(0)
     config = ModelConfig(**{"encoder": ENCODER, "decoder": DECODER, **parts})
     info = CheckpointInfo(Preset("tiny", model=config), VOCABULARY, {"data": "nothing"})
-    model = lively(Recognizer(config, VOCABULARY))
+    model = Recognizer(config, VOCABULARY)
+    lively(model)
     with torch.no_grad():
-        model.decoder.output.weight.mul_(6)  # clear winners, as in a trained model
+        output_of(model).weight.mul_(6)  # clear winners, as in a trained model
     return Source(model, info)
 
 
@@ -180,7 +188,7 @@ def altered(bundle: Bundle, folder: Path, change: Callable[[Path], None], **fiel
 def test_a_changed_weight_fails_level_2(bundles: dict[str, Bundle], source: Source, tmp_path: Path) -> None:
     def change(folder: Path) -> None:
         file = folder / "step.mlpackage" / "Data" / "com.apple.CoreML" / "weights" / "weight.bin"
-        weight = source.model.decoder.output.weight.detach().numpy()
+        weight = output_of(source.model).weight.detach().numpy()
         data = bytearray(file.read_bytes())
         place = data.find(weight.tobytes())
         assert place > 0
@@ -196,7 +204,7 @@ def test_a_weight_scaled_to_overflow_is_named_by_level_2(
 ) -> None:
     def change(folder: Path) -> None:
         file = folder / "step.mlpackage" / "Data" / "com.apple.CoreML" / "weights" / "weight.bin"
-        weight = source.model.decoder.output.weight.detach().half().numpy()
+        weight = output_of(source.model).weight.detach().half().numpy()
         data = file.read_bytes()
         assert data.count(weight.tobytes()) == 1
         file.write_bytes(data.replace(weight.tobytes(), np.copysign(np.float16(6e4), weight).tobytes()))
@@ -216,7 +224,7 @@ def test_swapped_functions_fail_level_0(bundles: dict[str, Bundle], source: Sour
     assert any("token is int32 [5], the manifest says int32 [1]" in fault.detail for fault in faults)
 
 
-def replace_component(component, **fields):  # type: ignore[no-untyped-def]
+def replace_component(component, **fields):
     return component.model_copy(update=fields)
 
 
@@ -229,7 +237,7 @@ def test_foreign_metadata_and_unknown_operations_fail_level_0(
             lambda spec: spec.description.metadata.userDefined.update({"vocabulary_sha256": "of another model"}),
         )
 
-        def swap(spec) -> None:  # type: ignore[no-untyped-def]
+        def swap(spec) -> None:
             body = spec.mlProgram.functions["encoder_64x128"]
             for operation in body.block_specializations[body.opset].operations:
                 if operation.type == "relu":

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typed import as_a
 from typer.testing import CliRunner
 
 from hmerctl.cli import app
+from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.errors import DataError
@@ -52,7 +54,7 @@ def test_the_page_stands_alone_and_says_what_the_steps_say(shared_tiny: Path, in
     text = (tmp_path / "out/attention.html").read_text()
     assert not re.findall(r'(?:src|href)\s*=\s*"(?!data:)', text) and "http" not in text
     assert "&lt;ink&gt;.json" in text and "<ink>" not in text
-    data = json.loads(re.search(r"const data = (.*);\n", text)[1].replace("<\\/", "</"))
+    data = json.loads(as_a(re.Match, re.search(r"const data = (.*);\n", text))[1].replace("<\\/", "</"))
     assert [step["token"] for step in data["steps"]] == READS
     first = np.array(read["steps"][0]["attention"])
     np.testing.assert_allclose(np.array(data["steps"][0]["cells"]) / 255, first / first.max(), atol=1 / 255)
@@ -84,6 +86,7 @@ def test_the_strip_is_red_where_a_step_looks() -> None:
     assert "</script" not in page(read, "t").split("const data")[1].split(";\n")[0]
 
 
-def test_a_blank_picture_is_refused() -> None:
+def test_a_blank_picture_is_refused(source: Source) -> None:
+    engine, vocabulary = TorchEngine(source.model), source.info.vocabulary
     with pytest.raises(DataError, match="nothing to read in the input: blank"):
-        trace(None, Raster(np.zeros((16, 16), np.uint8), 1.0, (0, 0), blank="blank"), None)
+        trace(engine, Raster(np.zeros((16, 16), np.uint8), 1.0, (0, 0), blank="blank"), vocabulary)

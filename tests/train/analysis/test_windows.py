@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 from synthetic import TINY, make_dataset
+from typed import as_a
 from typer.testing import CliRunner, Result
 
 from hmerctl.cli import app
 from hmerctl.runtime.errors import ConfigError
-from hmerctl.runtime.raster import RasterSpec, rasterise_ink
+from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.analysis.windows import WHOLE, LayerLocality, Locality, analyse
 from hmerctl.train.analysis.windows_report import draw_contributions, markdown
@@ -20,6 +21,7 @@ from hmerctl.train.config import Preset, load_preset, to_toml
 from hmerctl.train.dataset import ExpressionDataset
 from hmerctl.train.locality import axis_profile
 from hmerctl.train.models.recognizer import Recognizer
+from hmerctl.train.models.self_attention import SelfAttention, SelfAttentionLayer
 
 CONTEXT = 'model.context={name="self-attention", layers=2, heads=2, inner=16}'
 
@@ -30,10 +32,10 @@ def checkpoint(path: Path, *settings: str) -> Path:
     torch.manual_seed(0)
     model = Recognizer(preset.model, CROHME)
     if preset.model.context["name"] == "self-attention":
-        layer = model.context.layers[1]
+        first, layer = (as_a(SelfAttentionLayer, part) for part in as_a(SelfAttention, model.context).layers)
         layer.qkv.weight.data[2 * 16 :] = 0
         layer.qkv.bias.data[2 * 16 :] = 0
-        model.context.layers[0].qkv.weight.data *= 3
+        first.qkv.weight.data *= 3
     save_checkpoint(path, model.state_dict(), CheckpointInfo(preset, CROHME))
     return path
 
@@ -77,9 +79,7 @@ def test_a_layer_without_attention_needs_one_cell(data: Path, tmp_path: Path) ->
 
 def test_larger_maps_are_left_out_and_told(data: Path, tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "checkpoint")
-    sizes = sorted(
-        np.prod(-(-np.array(rasterise_ink(e.ink, RasterSpec()).pixels.shape) // 8)) for e in ExpressionDataset(data)
-    )
+    sizes = sorted(np.prod(-(-np.array(e.drawn(RasterSpec()).pixels.shape) // 8)) for e in ExpressionDataset(data))
     result = locality(path, "--data", data, "--out", tmp_path / "out", "--most-cells", sizes[4], "--json")
     found = json.loads(result.stdout)
     assert (found["samples"], found["skipped"]) == (

@@ -5,10 +5,12 @@ import itertools
 import pytest
 import torch
 from torch import Tensor
+from typed import as_a
 
 from hmerctl.train.decoding import advance, zero_state
 from hmerctl.train.models.attention_gru import AttentionGRUDecoder, GRUCell
 from hmerctl.train.models.parts import build
+from hmerctl.train.models.relative import RelativeBias
 
 CHANNELS, VOCABULARY, ROWS, COLUMNS = 12, 20, 3, 5
 SIZES = {"width": 10, "embedding": 8, "attention": 6, "dropout": 0.0}
@@ -21,10 +23,11 @@ def decoder(coverage: int = 0, relative: bool = False) -> AttentionGRUDecoder:
         "decoder", {"name": "attention-gru", **SIZES, "coverage": coverage, "coverage_kernel": 3},
         channels=CHANNELS, vocabulary=VOCABULARY,
     )  # fmt: skip
+    made = as_a(AttentionGRUDecoder, part)
     if relative:
-        part.add_relative_bias((2, 3))
-        torch.nn.init.normal_(part.relative.table)
-    return part.eval()
+        made.add_relative_bias((2, 3))
+        torch.nn.init.normal_(as_a(RelativeBias, made.relative).table)
+    return made.eval()
 
 
 def picture(batch: int = 2, rows: int = ROWS, columns: int = COLUMNS) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from typed import as_a
 
 from hmerctl.train.models.contexts import BiGRU
 from hmerctl.train.models.parts import build
@@ -12,7 +13,7 @@ CHANNELS = 8
 
 def bigru(residual: bool = False) -> BiGRU:
     torch.manual_seed(0)
-    return build("context", {"name": "bigru", "residual": residual}, channels=CHANNELS).eval()
+    return as_a(BiGRU, build("context", {"name": "bigru", "residual": residual}, channels=CHANNELS)).eval()
 
 
 def reference(part: BiGRU) -> nn.GRU:
@@ -61,7 +62,7 @@ def test_the_scan_holds_its_state_over_long_padding() -> None:
 def test_every_cell_hears_every_other() -> None:
     part, x = bigru(), torch.randn(1, CHANNELS, 3, 4, requires_grad=True)
     part(x, torch.ones(1, 1, 3, 4))[0, :, 1, 2].sum().backward()
-    assert (x.grad.abs().sum(1) > 0).all()
+    assert (as_a(Tensor, x.grad).abs().sum(1) > 0).all()
 
 
 def test_residual_adds_the_cells_themselves() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from typed import as_a
 
 from hmerctl.runtime.errors import ConfigError
-from hmerctl.train.models.densenet import DenseNetConfig, DenseNetEncoder
+from hmerctl.train.models.densenet import DenseBlock, DenseLayer, DenseNetConfig, DenseNetEncoder, Transition
 from hmerctl.train.models.parts import build
 
 TINY = {"name": "densenet", "blocks": [2, 2, 2], "growth": 8, "stem": 16, "bottleneck": 2}
@@ -13,18 +14,18 @@ TINY = {"name": "densenet", "blocks": [2, 2, 2], "growth": 8, "stem": 16, "bottl
 def tiny() -> DenseNetEncoder:
     """A tiny encoder whose batch norms turn zero into something else, as trained ones do."""
     torch.manual_seed(0)
-    encoder = build("encoder", TINY)
+    encoder = as_a(DenseNetEncoder, build("encoder", TINY))
     for module in encoder.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.bias, 0.2, 1.0)
-            torch.nn.init.uniform_(module.running_mean, -0.5, 0.5)
+            torch.nn.init.uniform_(as_a(torch.Tensor, module.running_mean), -0.5, 0.5)
     return encoder.eval()
 
 
 def test_the_paper_has_128_256_and_512_channels_and_a_14_x_14_map() -> None:
     """(64 + 6 * 32) / 2, (128 + 12 * 32) / 2, (256 + 24 * 32) / 2; 224 x 224 pixels give 14 x 14 cells."""
     encoder = DenseNetEncoder(DenseNetConfig()).eval()
-    assert [t.conv.out_channels for t in encoder.transitions] == [128, 256, 512]
+    assert [as_a(Transition, t).conv.out_channels for t in encoder.transitions] == [128, 256, 512]
     assert (encoder.channels, encoder.stride) == (512, 16)
     with torch.no_grad():
         features, mask = encoder(torch.zeros(1, 1, 224, 224), torch.tensor([[224, 224]], dtype=torch.int32))
@@ -56,8 +57,8 @@ def test_whatever_looks_at_neighbours_finds_zero_in_the_padding() -> None:
 
     watch(encoder.blocks[0])
     for block in encoder.blocks:
-        for layer in block.layers:
-            watch(layer.second)
+        for layer in as_a(DenseBlock, block).layers:
+            watch(as_a(DenseLayer, layer).second)
     for transition in encoder.transitions:
         transition.register_forward_hook(lambda _, inputs, output: seen.append(output))
     size = torch.tensor([[21, 50]], dtype=torch.int32)
@@ -72,7 +73,7 @@ def test_whatever_looks_at_neighbours_finds_zero_in_the_padding() -> None:
 
 
 def test_a_dense_layer_appends_what_it_finds() -> None:
-    layer = tiny().blocks[0].layers[1]
+    layer = as_a(DenseBlock, tiny().blocks[0]).layers[1]
     x, mask = torch.rand(2, 24, 5, 6), torch.ones(2, 1, 5, 6)
     out = layer(x, mask)
     assert out.shape == (2, 32, 5, 6) and torch.equal(out[:, :24], x)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typed import as_a
 
 from hmerctl.train.models.multidirectional import DIRECTIONS, MultiDirectional, skew, unskew
 from hmerctl.train.models.parts import build
@@ -16,7 +17,7 @@ NAMES = ["md-rnn", "md-gru", "md-lstm"]
 
 def context(name: str, **options: object) -> MultiDirectional:
     torch.manual_seed(0)
-    return build("context", {"name": name, **options}, channels=CHANNELS).eval()
+    return as_a(MultiDirectional, build("context", {"name": name, **options}, channels=CHANNELS)).eval()
 
 
 def cell_by_cell(part: MultiDirectional, x: Tensor) -> Tensor:
@@ -123,7 +124,7 @@ def test_maps_of_a_batch_do_not_mix(name: str) -> None:
 def test_every_cell_hears_every_other(name: str) -> None:
     part, x = context(name), torch.randn(1, CHANNELS, 4, 5, requires_grad=True)
     part(x, torch.ones(1, 1, 4, 5))[0, :, 2, 2].sum().backward()
-    assert (x.grad.abs().sum(1) > 0).all()
+    assert (as_a(Tensor, x.grad).abs().sum(1) > 0).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

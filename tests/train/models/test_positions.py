@@ -7,9 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typed import as_a
 
 from hmerctl.runtime.errors import ConfigError
-from hmerctl.train.models import learned_positions, relative  # noqa: F401  (they register their parts)
+from hmerctl.train.models import relative  # noqa: F401  (it registers its part)
+from hmerctl.train.models.learned_positions import (
+    ConvolutionPosition,
+    DynamicPosition,
+    LearnedPosition,
+    SumPosition,
+)
 from hmerctl.train.models.parts import build, names
 from hmerctl.train.models.positions import rotation, sinusoid, timing_signal
 
@@ -122,7 +129,7 @@ def test_timing_signal_of_any_rank(shape: tuple[int, ...]) -> None:
     assert not signal[8 * len(shape) :].any()
     last = tuple(length - 1 for length in shape)
     for axis, place in enumerate(last):
-        own = signal[(slice(8 * axis, 8 * axis + 8), *last)]
+        own = signal[8 * axis : 8 * axis + 8].flatten(1)[:, -1]
         wave = place * torch.tensor([1e4 ** (-i / 3) for i in range(4)], dtype=torch.float64)
         assert torch.allclose(own, torch.cat([wave.sin(), wave.cos()]), atol=1e-12)
 
@@ -146,8 +153,9 @@ def test_a_smaller_map_has_a_part_of_the_larger_table(name: str) -> None:
     """Any size up to the table's has an encoding, and a cell keeps its own when the map grows."""
     part = build("position", {"name": name}, channels=CHANNELS)
     if name == "sum":
-        torch.nn.init.zeros_(part.parts[1].depthwise.weight)
-        torch.nn.init.zeros_(part.parts[1].depthwise.bias)
+        convolution = as_a(ConvolutionPosition, as_a(SumPosition, part).parts[1])
+        for weight in convolution.depthwise.parameters():
+            torch.nn.init.zeros_(weight)
     assert torch.equal(encoding(part, 3, 5), encoding(part, 30, 150)[:, :3, :5])
 
 
@@ -163,23 +171,25 @@ def test_sizes_never_seen_need_no_new_weights(name: str) -> None:
     part(torch.randn(2, CHANNELS, 4, 6), torch.ones(2, 1, 4, 6)).square().sum().backward()
     with torch.no_grad():
         for weight in weights:
-            weight -= 0.1 * weight.grad
+            weight.sub_(as_a(torch.Tensor, weight.grad), alpha=0.1)
     after = encoding(part, 20, 40)
     moved = (after - before).abs().amax(0)
     if name == "hybrid":
         assert moved[:4, :6].min() > 0 and not moved[4:, 6:].any()
     else:
         # One gate for all cells without content: what the training cells taught holds for every other cell.
-        gate = part.gate.bias.sigmoid()[:, None, None]
-        assert moved[:, 5:].min() > 0 and torch.allclose(after, gate * part.table(20, 40), atol=1e-6)
+        dynamic = as_a(DynamicPosition, part)
+        gate = as_a(torch.Tensor, dynamic.gate.bias).sigmoid()[:, None, None]
+        assert moved[:, 5:].min() > 0 and torch.allclose(after, gate * dynamic.table(20, 40), atol=1e-6)
 
 
 def test_learned_entries_beyond_the_training_sizes_are_untrained() -> None:
     """What the learned table cannot promise: only rows and columns that training showed move."""
-    part = build("position", {"name": "learned"}, channels=CHANNELS)
+    part = as_a(LearnedPosition, build("position", {"name": "learned"}, channels=CHANNELS))
     part(torch.zeros(1, CHANNELS, 4, 6), torch.ones(1, 1, 4, 6)).square().sum().backward()
-    assert part.rows.grad[:, :4].abs().min() > 0 and not part.rows.grad[:, 4:].any()
-    assert part.columns.grad[:, :6].abs().min() > 0 and not part.columns.grad[:, 6:].any()
+    rows, columns = (as_a(torch.Tensor, table.grad) for table in (part.rows, part.columns))
+    assert rows[:, :4].abs().min() > 0 and not rows[:, 4:].any()
+    assert columns[:, :6].abs().min() > 0 and not columns[:, 6:].any()
 
 
 def test_the_tables_are_rounded_once_from_float64() -> None:
@@ -200,7 +210,7 @@ def test_padding_stays_zero_and_changes_no_cell(name: str) -> None:
 
 
 def test_a_dynamic_gate_depends_on_the_content() -> None:
-    part = build("position", {"name": "dynamic"}, channels=CHANNELS)
+    part = as_a(DynamicPosition, build("position", {"name": "dynamic"}, channels=CHANNELS))
     x, mask = torch.randn(1, CHANNELS, 4, 4), torch.ones(1, 1, 4, 4)
     torch.nn.init.normal_(part.gate.weight)
     gate = ((part(x, mask) - x) / part.table(4, 4))[0, 1::2]  # the cosines, which are far from zero here
@@ -227,7 +237,7 @@ def test_every_part_passes_gradients_on(name: str) -> None:
     part = build("position", {"name": name}, channels=CHANNELS)
     x = torch.randn(2, CHANNELS, 4, 6, requires_grad=True)
     (part(x, torch.ones(2, 1, 4, 6)) * torch.randn(2, CHANNELS, 4, 6)).sum().backward()
-    assert x.grad.abs().sum() > 0
+    assert as_a(torch.Tensor, x.grad).abs().sum() > 0
     for parameter in part.parameters():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0
 

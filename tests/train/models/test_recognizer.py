@@ -3,11 +3,16 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import ModuleList
+from typed import as_a
 
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.decoding import advance, zero_state
+from hmerctl.train.models.attention_gru import AttentionGRUDecoder
 from hmerctl.train.models.recognizer import ModelConfig, Recognizer
+from hmerctl.train.models.relative import RelativeBias
+from hmerctl.train.models.transformer import TransformerDecoder
 
 VOCABULARY = Vocabulary(("a", "b", "c", "d", "e"))
 EDGE = {"name": "edge", "stem": 4, "middle": 4, "middle_blocks": 1, "top": 8, "top_blocks": 1, "channels": 16}
@@ -49,7 +54,7 @@ def test_positions_on_keys_leave_the_values_alone() -> None:
     memory = model.remember(features, mask)
     assert torch.allclose(memory["values_0"], mixed.flatten(2).transpose(1, 2))
     placed = model.position(mixed, mask).flatten(2).transpose(1, 2)
-    assert torch.allclose(memory["keys_0"], model.decoder.key(placed), atol=1e-6)
+    assert torch.allclose(memory["keys_0"], as_a(AttentionGRUDecoder, model.decoder).key(placed), atol=1e-6)
 
 
 @pytest.mark.parametrize("context", [{"name": "none"}, {"name": "self-attention", "heads": 2, "inner": 8}])
@@ -76,8 +81,8 @@ def test_relative_bias_changes_what_is_read() -> None:
     tokens = torch.randint(3, 8, (2, 6))
     assert not torch.allclose(plain(*picture(), tokens), biased(*picture(), tokens), atol=1e-3)
     with torch.no_grad():
-        for bias in biased.decoder.relative:
-            bias.table.zero_()
+        for bias in as_a(ModuleList, as_a(TransformerDecoder, biased.decoder).relative):
+            as_a(RelativeBias, bias).table.zero_()
     raster, size = picture()
     assert torch.allclose(plain(raster, size, tokens), biased(raster, size, tokens), atol=1e-5)
 

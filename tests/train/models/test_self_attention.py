@@ -6,10 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typed import as_a
 
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.train.models.parts import build
-from hmerctl.train.models.self_attention import TILE, SelfAttention, contributions
+from hmerctl.train.models.relative import RelativeBias
+from hmerctl.train.models.self_attention import TILE, SelfAttention, SelfAttentionLayer, contributions
 
 CHANNELS = 12
 WINDOWS = [(1, 1), (3, 5), (5, 3), (1, 9), (3, 23), (0, 1), (0, 5), (0, 23)]
@@ -19,12 +21,20 @@ MAPS = [(4, 8), (3, 13), (1, 5), (6, 24)]
 def context(windows: list | None = None, layers: int = 1, relative: bool = False) -> SelfAttention:
     torch.manual_seed(0)
     options = {"name": "self-attention", "layers": layers, "heads": 3, "inner": 10, "dropout": 0.0}
-    part = build("context", {**options, "windows": windows or []}, channels=CHANNELS)
+    part = as_a(SelfAttention, build("context", {**options, "windows": windows or []}, channels=CHANNELS))
     if relative:
         part.add_relative_bias((2, 3))
-        for layer in part.layers:
-            torch.nn.init.normal_(layer.relative.table)
+        for i in range(layers):
+            torch.nn.init.normal_(bias_of(part, i).table)
     return part.eval()
+
+
+def layer_of(part: SelfAttention, index: int = 0) -> SelfAttentionLayer:
+    return as_a(SelfAttentionLayer, part.layers[index])
+
+
+def bias_of(part: SelfAttention, index: int = 0) -> RelativeBias:
+    return as_a(RelativeBias, layer_of(part, index).relative)
 
 
 def map_of(rows: int, columns: int, batch: int = 2) -> tuple[Tensor, Tensor]:
@@ -42,14 +52,14 @@ def window_mask(rows: int, columns: int, window: tuple[int, int]) -> Tensor:
     return (near[0] & near[1]).float()
 
 
-def dense(layer: torch.nn.Module, x: Tensor, mask: Tensor, window: tuple[int, int]) -> Tensor:
+def dense(layer: SelfAttentionLayer, x: Tensor, mask: Tensor, window: tuple[int, int]) -> Tensor:
     """Full attention of a layer with everything outside the window masked, before W_O."""
     cells, valid = x.permute(0, 2, 3, 1), mask.permute(0, 2, 3, 1)
     query, key, value = (part.flatten(2, 3) for part in layer.project(cells))
     scores = query @ key.transpose(2, 3) * query.shape[3] ** -0.5
     if layer.relative is not None:
         scores = scores + layer.relative.between_cells(*x.shape[2:])
-    seen = window_mask(*x.shape[2:], window) * mask.flatten(2)
+    seen = window_mask(x.shape[2], x.shape[3], window) * mask.flatten(2)
     mixed = (scores + (1 - seen[:, None]) * -1e9).softmax(3) @ value
     return (mixed.unflatten(2, x.shape[2:]).permute(0, 2, 3, 1, 4).flatten(3) * valid).permute(0, 3, 1, 2)
 
@@ -59,7 +69,7 @@ def dense(layer: torch.nn.Module, x: Tensor, mask: Tensor, window: tuple[int, in
 def test_a_window_is_full_attention_that_sees_no_further(
     window: tuple[int, int], size: tuple[int, int], relative: bool
 ) -> None:
-    layer = context([window], relative=relative).layers[0]
+    layer = layer_of(context([window], relative=relative))
     x, mask = map_of(*size)
     local = layer.attend(x.permute(0, 2, 3, 1), mask.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) * mask
     assert (local - dense(layer, x, mask, window)).abs().max() < 1e-5
@@ -76,7 +86,7 @@ def test_nothing_outside_the_window_matters() -> None:
     part = context([(3, 5)])
     x = torch.randn(1, CHANNELS, 7, 20, requires_grad=True)
     part(x, torch.ones(1, 1, 7, 20))[0, :, 3, 9].square().sum().backward()
-    touched = x.grad[0].abs().sum(0) > 0
+    touched = as_a(Tensor, x.grad)[0].abs().sum(0) > 0
     expected = torch.zeros(7, 20, dtype=torch.bool)
     expected[2:5, 7:12] = True
     assert torch.equal(touched, expected)
@@ -106,7 +116,7 @@ def test_a_relative_bias_starts_at_nothing_and_depends_on_the_offset_alone() -> 
     biased.add_relative_bias((2, 3))
     x, mask = map_of(4, 8)
     assert torch.allclose(plain(x, mask), biased(x, mask), atol=1e-6)
-    relative = biased.layers[0].relative
+    relative = bias_of(biased)
     torch.nn.init.normal_(relative.table)
     bias = relative.between_cells(5, 9).unflatten(2, (5, 9)).unflatten(1, (5, 9))
     for (y, x0), (dy, dx) in itertools.product([(1, 2), (3, 5)], [(-1, -2), (0, 3), (1, 1)]):
@@ -117,7 +127,7 @@ def test_a_relative_bias_starts_at_nothing_and_depends_on_the_offset_alone() -> 
 
 def test_a_bias_around_a_point_is_the_table_between_its_entries() -> None:
     """Seen from a cell it is the bias of that cell; seen from halfway between two it is the mean of theirs."""
-    relative = context(relative=True).layers[0].relative
+    relative = bias_of(context(relative=True))
     cells = relative.between_cells(4, 6).unflatten(1, (4, 6))
     seen = relative.around(torch.tensor([[1.0, 2.0], [3.0, 0.0], [1.0, 2.5], [1.5, 2.0]]), 4, 6)
     assert torch.allclose(seen[0], cells[:, 1, 2], atol=1e-6) and torch.allclose(seen[1], cells[:, 3, 0], atol=1e-6)
@@ -126,7 +136,7 @@ def test_a_bias_around_a_point_is_the_table_between_its_entries() -> None:
 
 
 def test_the_centre_of_attention_is_its_mean_place() -> None:
-    relative = context(relative=True).layers[0].relative
+    relative = bias_of(context(relative=True))
     attention = torch.zeros(2, 3, 4)
     attention[0, 2, 1], attention[1, 0, 0], attention[1, 2, 3] = 1.0, 0.5, 0.5
     assert relative.centre(attention.flatten(1), 3, 4).tolist() == [[2.0, 1.0], [1.0, 1.5]]
@@ -146,7 +156,7 @@ def test_local_attention_multiplies_in_proportion_to_the_cells() -> None:
                 return func(*args, **(kwargs or {}))
 
         with torch.no_grad(), Counter(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            part.layers[0].attend(torch.randn(1, rows, columns, CHANNELS), torch.ones(1, rows, columns, 1))
+            layer_of(part).attend(torch.randn(1, rows, columns, CHANNELS), torch.ones(1, rows, columns, 1))
         return count
 
     window = (3, 9)
@@ -159,7 +169,7 @@ def test_local_attention_multiplies_in_proportion_to_the_cells() -> None:
 
 def test_contributions_are_the_norms_of_what_each_cell_adds() -> None:
     """Alastruey et al. 2022, eq. 3-5, against a direct sum over heads; and the parts add up to the output."""
-    layer = context().layers[0]
+    layer = layer_of(context())
     x, mask = map_of(3, 4)
     cells, valid = x.permute(0, 2, 3, 1), mask.permute(0, 2, 3, 1)
     query, key, value = (part.flatten(2, 3) for part in layer.project(cells))
