@@ -86,8 +86,8 @@ def train(preset: Preset, options: RunOptions) -> tuple[Preset, dict[str, Any]]:
         except MemoryExceededError as error:
             print(f"{error} ... done: halved", file=sys.stderr)
         torch.cuda.empty_cache()
-        halved = {"batch_pixels": preset.train.batch_pixels // 2, "max_batch": max(preset.train.max_batch // 2, 1)}
-        preset = replace(preset, train=replace(preset.train, **halved))
+        pixels, most = preset.train.batch_pixels // 2, max(preset.train.max_batch // 2, 1)
+        preset = replace(preset, train=replace(preset.train, batch_pixels=pixels, max_batch=most))
         options = replace(options, resume=True)
     raise ConfigError(f"{options.out}: out of memory with train.batch_pixels = {preset.train.batch_pixels} too")
 

@@ -28,7 +28,7 @@ from hmerctl.export.parity.sequences import engine_greedy
 from hmerctl.export.quantize import lowest_snr
 from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source, load_source, shipped_checkpoint
-from hmerctl.runtime.buckets import BUCKETS, Bucket, bucket_for, pad
+from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.bundle import open_bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.errors import BundleError
@@ -151,15 +151,15 @@ def measure(options: Options, target: str | None, precision: str) -> Step:
     pictures = pictures_of_dataset(options.data, source.info.raster, options.expressions)
     reference = TorchEngine(source.model)
     engine: Engine = reference
-    name, size, bound, buckets = f"pytorch-{(source.sha256 or '')[:12]}", 0, 0.0, BUCKETS
+    name, size, bound, padding = f"pytorch-{(source.sha256 or '')[:12]}", 0, 0.0, TO_BUCKETS
     if target is not None:
         bundle = open_bundle(exported(options, source, target, precision))
         engine = find(target).load(bundle)
-        name, size, buckets = bundle.manifest.bundle_id, bundle.total_bytes(), tuple(bundle.buckets())
+        name, size, padding = bundle.manifest.bundle_id, bundle.total_bytes(), bundle.padding()
         bound = find(target).tolerance(precision).exprate
-    snr = encoder_snr(reference, engine, pictures, buckets)
+    snr = encoder_snr(reference, engine, pictures, padding)
     kept = options.work / f"{name.replace('@', '-')}-{options.data.name}.jsonl"
-    ids = readings(engine, pictures, buckets, kept)
+    ids = readings(engine, pictures, padding, kept)
     decode = source.info.vocabulary.decode
     right = [tuple(decode(i)) == picture.tokens for i, picture in zip(ids, pictures, strict=True)]
     return Step(target, precision, name, engine.name, size, bound, snr, ids, right)
@@ -182,15 +182,15 @@ def exported(options: Options, source: Source, target: str, precision: str) -> P
     return path
 
 
-def encoder_snr(reference: Engine, engine: Engine, pictures: Sequence[Picture], buckets: Sequence[Bucket]) -> float:
+def encoder_snr(reference: Engine, engine: Engine, pictures: Sequence[Picture], padding: Padding) -> float:
     """See ``Step.snr``."""
     chosen = pictures[:: max(1, len(pictures) // SNR_INKS)]
-    feeds = [pad(p.pixels, bucket_for(p.pixels, buckets)) for p in chosen]
+    feeds = [padding.pad(p.pixels) for p in chosen]
     expected, found = ([dict(side.encode(*feed)) for feed in feeds] for side in (reference, engine))
     return lowest_snr(expected, found)
 
 
-def readings(engine: Engine, pictures: Sequence[Picture], buckets: Sequence[Bucket], path: Path) -> list[list[int]]:
+def readings(engine: Engine, pictures: Sequence[Picture], padding: Padding, path: Path) -> list[list[int]]:
     """Greedy token ids, those of an earlier run taken from ``path`` and new ones added there one by one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
@@ -199,7 +199,7 @@ def readings(engine: Engine, pictures: Sequence[Picture], buckets: Sequence[Buck
     with path.open("a", encoding="utf-8") as file:
         for picture in pictures:
             if picture.id not in known:
-                known[picture.id] = engine_greedy(engine, picture.pixels, buckets)
+                known[picture.id] = engine_greedy(engine, picture.pixels, padding)
                 file.write(json.dumps([picture.id, known[picture.id]]) + "\n")
     return [known[picture.id] for picture in pictures]
 

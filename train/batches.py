@@ -1,7 +1,7 @@
 """Batches of fixed shapes, planned ahead: one seed gives the same batches on every machine and after a resume."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -57,8 +57,16 @@ class Batch:
 
     def pin_memory(self) -> "Batch":
         """A copy in memory that a GPU can fetch from by itself; the loader calls it."""
-        pinned = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: v.pin_memory() if isinstance(v, Tensor) else v for k, v in pinned.items()})
+        return Batch(
+            raster=self.raster.pin_memory(),
+            size=self.size.pin_memory(),
+            inputs=self.inputs.pin_memory(),
+            targets=self.targets.pin_memory(),
+            dense=self.dense.pin_memory(),
+            stretched=self.stretched.pin_memory(),
+            tokens_in_batch=self.tokens_in_batch,
+            epoch=self.epoch,
+        )
 
 
 def bucket_of(height: float, width: float) -> tuple[int, int]:
@@ -222,9 +230,15 @@ def collate(
         targets[i, :n], targets[i, n] = sample.tokens[:time], EOS
         mark_cells(dense[i], strokes, sample.classes, spec.margin, stride)
     stretched = np.array([sample.stretched for sample in samples])
-    tensors = {"raster": raster, "size": size, "inputs": inputs, "targets": targets, "dense": dense}
-    tensors["stretched"] = stretched
-    return Batch(tokens_in_batch=counted, **{name: torch.from_numpy(array) for name, array in tensors.items()})
+    return Batch(
+        raster=torch.from_numpy(raster),
+        size=torch.from_numpy(size),
+        inputs=torch.from_numpy(inputs),
+        targets=torch.from_numpy(targets),
+        dense=torch.from_numpy(dense),
+        stretched=torch.from_numpy(stretched),
+        tokens_in_batch=counted,
+    )
 
 
 def fit(strokes: list[np.ndarray], height: int, width: int, margin: int) -> list[np.ndarray]:

@@ -74,9 +74,13 @@ def test_a_pruned_beam_is_wide_only_in_doubt() -> None:
     assert [h.ids for h in run(table, beams=2, length_power=0.0, prune=0.6)] == [(B, C)]
     assert [h.ids for h in run(table, beams=2, length_power=0.0, prune=0.7)] == [(A, A)]
     widths = []
-    session = ScriptedSession(lambda prefix: table.get(prefix, {EOS: 1.0}))
-    step = session.step
-    session.step = lambda tokens, parents=None: (widths.append(len(tokens)), step(tokens, parents))[1]
+
+    class Measured(ScriptedSession):
+        def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+            widths.append(len(tokens))
+            return super().step(tokens, parents)
+
+    session = Measured(lambda prefix: table.get(prefix, {EOS: 1.0}))
     search(session, DecodeOptions(beams=2, prune=0.6, length_power=0.0))
     assert widths == [1, 2, 1]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hmerctl.export.parity.pictures import Picture
+from hmerctl.runtime.buckets import TO_BUCKETS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))  # scripts import their neighbours as they do when they are run
@@ -57,16 +58,16 @@ def test_precisions_come_from_the_most_exact_to_the_least() -> None:
 def test_readings_go_on_after_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def greedy(engine: object, pixels: np.ndarray, buckets: object) -> list[int]:
+    def greedy(engine: object, pixels: np.ndarray, padding: object) -> list[int]:
         read.append("")
         return [len(read)]
 
     monkeypatch.setattr(costs, "engine_greedy", greedy)
     kept = tmp_path / "work" / "edge.jsonl"
     engine = SimpleNamespace()
-    assert costs.readings(engine, PICTURES[:2], (), kept) == [[1], [2]]
+    assert costs.readings(engine, PICTURES[:2], TO_BUCKETS, kept) == [[1], [2]]
     kept.write_text(kept.read_text() + '["c", [7')  # stopped while writing
-    assert costs.readings(engine, PICTURES, (), kept) == [[1], [2], [3], [4]]
+    assert costs.readings(engine, PICTURES, TO_BUCKETS, kept) == [[1], [2], [3], [4]]
     assert [json.loads(line)[0] for line in kept.read_text().splitlines()] == list("abcd")
 
 

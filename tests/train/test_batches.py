@@ -67,7 +67,12 @@ def test_a_stream_that_starts_later_plans_no_epoch_before_the_one_it_knows(monke
     resumed = stream()
     planned = []
     plan = resumed.plan
-    monkeypatch.setattr(resumed, "plan", lambda epoch: planned.append(epoch) or plan(epoch))
+
+    def watched(epoch):
+        planned.append(epoch)
+        return plan(epoch)
+
+    monkeypatch.setattr(resumed, "plan", watched)
     later = list(itertools.islice(resumed.batches(30, 1, known), 5))
     assert all(same(a, b) for a, b in zip(plain[30:35], later, strict=True))
     assert min(planned) == known[0]

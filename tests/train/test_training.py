@@ -78,7 +78,12 @@ def test_a_resumed_run_plans_no_epoch_that_it_has_left(data, tmp_path, monkeypat
     fit(preset, options(data, tmp_path / "run", 12))
     planned: list[int] = []
     plan = BatchStream.plan
-    monkeypatch.setattr(BatchStream, "plan", lambda self, epoch: planned.append(epoch) or plan(self, epoch))
+
+    def watched(self, epoch):
+        planned.append(epoch)
+        return plan(self, epoch)
+
+    monkeypatch.setattr(BatchStream, "plan", watched)
     fit(preset, options(data, tmp_path / "run", 14, resume=True))
     assert min(planned) > 0
 

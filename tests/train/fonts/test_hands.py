@@ -5,7 +5,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from typed import as_a
 
+from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import CROHME
 from hmerctl.train.fonts.drawn import drawn_glyphs
@@ -79,7 +81,9 @@ def test_equal_seeds_give_equal_expressions(composer):
     for seed in range(5):
         one, two = composer.expression((seed,)), again.expression((seed,))
         assert one.tokens == two.tokens
-        assert all(np.array_equal(a, b) for a, b in zip(one.ink.strokes, two.ink.strokes, strict=True))
+        assert all(
+            np.array_equal(a, b) for a, b in zip(as_a(Ink, one.ink).strokes, as_a(Ink, two.ink).strokes, strict=True)
+        )
 
 
 def test_the_first_drawn_root_has_a_hook_for_sure():
@@ -94,4 +98,4 @@ def test_the_origin_names_the_fonts(tmp_path):
     origin = font_origin([tmp_path / "mine.svg"])
     assert "Hershey" in origin.name
     assert "mine" in origin.name
-    assert "CC-BY-NC" not in origin.licence
+    assert "CC-BY-NC" not in as_a(str, origin.licence)
