@@ -109,13 +109,14 @@ def main() -> None:
     parser.add_argument("--calibration", type=Path, required=True, help="dataset whose inks set the ranges of int8")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "precisions")
     parser.add_argument("--expressions", type=int, help="only about so many, evenly spread; the table says how many")
-    parser.add_argument("--targets", nargs="+", default=TARGETS, help="only these; the table is then of these")
+    parser.add_argument("--only", nargs="+", metavar="TARGET-PRECISION", help="only these; the table is then of these")
     parser.add_argument("--jobs", type=int, default=1, help="steps that are measured at the same time")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "precision.md")
     chosen = parser.parse_args()
     options = Options(chosen.checkpoint, chosen.data, chosen.calibration, chosen.work, chosen.expressions)
-    wanted = [(target, precision) for target in chosen.targets for precision in in_order(find(target).precisions)]
+    wanted = [(target, precision) for target in TARGETS for precision in in_order(find(target).precisions)]
+    wanted = [step for step in wanted if chosen.only is None or "-".join(step) in chosen.only]
     with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
         running = [pool.submit(measure, options, *step) for step in [(None, "fp32"), *wanted]]
         steps = [future.result() for future in running]

@@ -248,7 +248,7 @@ def test_every_part_passes_gradients_on(name: str) -> None:
         ({"name": "multi-scale", "x_scale": 0.5}, "at least 1"),
         ({"name": "multi-scale", "on": "values"}, 'choose "features" or "keys"'),
         ({"name": "convolution", "kernel": 4}, "odd"),
-        ({"name": "relative", "reach_rows": 0}, "at least 1 cell"),
+        ({"name": "relative", "reach_rows": 0}, "at least 1"),
         ({"name": "sum", "parts": [{"name": "nothing"}]}, "choose one of"),
     ],
 )
