@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=Path, required=True, help="dataset whose inks set the ranges of int8")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "precisions")
     parser.add_argument("--expressions", type=int, help="only about so many, evenly spread; the table says how many")
-    parser.add_argument("--only", nargs="+", metavar="TARGET-PRECISION", help="only these; the table is then of these")
+    parser.add_argument("--only", nargs="+", metavar="TARGET-PRECISION", help="only these, and so the table")
     parser.add_argument("--jobs", type=int, default=1, help="steps that are measured at the same time")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "precision.md")
