@@ -22,7 +22,7 @@ from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.analysis.grid import Cell, Grid
 from hmerctl.train.analysis.jobs import run_apart
 from hmerctl.train.checkpoint import load_checkpoint
-from hmerctl.train.config import to_json
+from hmerctl.train.config import preset_from_dict, to_json
 from hmerctl.train.loop import LAST, STATE, RunOptions, fit, start
 from hmerctl.train.models.recognizer import Recognizer
 from hmerctl.train.module import TrainingModule
@@ -174,7 +174,10 @@ def _check_folder(cell: Cell, grid: Grid, task: Task, resume: bool) -> None:
         return
     if not resume:
         raise ConfigError(f"{task.out}: holds runs of a grid already; give --resume, or another --out")
-    if json.loads(file.read_text()) != _asked(cell, grid, task):
+    before = json.loads(file.read_text())
+    # A later version may have settings more: what the file does not say had their defaults.
+    before["preset"] = preset_from_dict(before["preset"], str(file)).to_dict()
+    if json.loads(to_json(before)) != _asked(cell, grid, task):
         raise ConfigError(
             f"{file}: this run had another preset, start, budget or data; give another --out, or remove it"
         )
