@@ -27,13 +27,21 @@ from hmerctl.runtime.show import draw_result
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 CONFUSIONS = 12
+KINDS = {
+    "pytorch": "ink, PyTorch",
+    "onnx-fp32": "ink, onnx fp32",
+    "onnx-fp16": "ink, onnx fp16",
+    "onnx-int8": "ink, onnx int8",
+    "pictures": "pictures (BMP), onnx fp32",
+}
+"""Reports of ``hmerctl eval``, by the end of their file's name."""
 
 
 def main() -> None:
     """See the module."""
     bundle = open_bundle(shipped_bundle())
     name = bundle.manifest.model.name
-    reports = {kind: report(f"{name}-{kind}.json") for kind in ("pytorch", "onnx-fp32", "pictures")}
+    reports = {kind: report(f"{name}-{kind}.json") for kind in KINDS}
     checkpoint = json.loads((bundle.path.parent / name / "checkpoint.json").read_text(encoding="utf-8"))
     weights = (bundle.path.parent / name / "model.safetensors").stat().st_size
     facts = [
@@ -98,7 +106,6 @@ def percent(share: float) -> str:
 
 def rates(reports: dict[str, Any]) -> list[tuple[str, str]]:
     """ExpRate, within 1 and within 2 of each report, by tokens."""
-    names = {"pytorch": "ink, PyTorch", "onnx-fp32": "ink, onnx fp32", "pictures": "pictures (BMP), onnx fp32"}
     rows = []
     for kind, result in reports.items():
         if result is not None:
@@ -106,7 +113,7 @@ def rates(reports: dict[str, Any]) -> list[tuple[str, str]]:
             low, high = (percent(r["interval"][end]) for end in ("low", "high"))
             value = f"{percent(r['exact'])} ({low} to {high}), {percent(r['within_1'])}, {percent(r['within_2'])}"
             decoding = "greedy" if result["beams"] == 1 else f"beam {result['beams']}"
-            rows.append((f"{names[kind]}, {decoding}: ExpRate (95 %), within 1, within 2", value))
+            rows.append((f"{KINDS[kind]}, {decoding}: ExpRate (95 %), within 1, within 2", value))
     return rows
 
 

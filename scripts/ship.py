@@ -1,60 +1,108 @@
 """Put a trained checkpoint into the package: rounded weights, calibrated confidence, bundle, figures, model card.
 
 For maintainers, see CONTRIBUTING.md:  python scripts/ship.py RUN/best --data data/valid2014
-The commands it calls can be run one by one; it only keeps them in order and stops at the first that fails.
+With --calibration data/train the precisions of --also are made too, outside the package: their figures are kept.
+The commands it calls can be run one by one; it only keeps them in order, says how long each took, and stops at the
+first that fails.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from hmerctl.runtime.files import write_text
+from hmerctl.runtime.manifest import DecodingDefaults
 from hmerctl.train.checkpoint import load_checkpoint, read_info, save_checkpoint, save_info
 
 ROOT = Path(__file__).parent.parent
-SHIPPED = ROOT / "hmerctl" / "shipped"
+SHIPPED, BUILD = ROOT / "hmerctl" / "shipped", ROOT / "build"
+
+DECODING = DecodingDefaults(beams=4, length_power=0.0, prune=0.1, grammar=True)
+"""What the shipped model is decoded with; docs/experiments.md has the measurements."""
+
+VERIFIED = 60
+"""Expressions on which a bundle of lower precision climbs the ladder; all of them are read by the evaluation."""
 
 
-def run(*arguments: object, output: Path | None = None) -> str:
+def run(*arguments: object, output: Path | None = None) -> None:
     """Run one hmerctl command; its output goes to the terminal, or as JSON to a file."""
     command = [sys.executable, "-m", "hmerctl", *map(str, arguments)]
     print("$ hmerctl", *arguments, flush=True)
+    started = time.monotonic()
     done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE if output else None)
     if output is not None:
         write_text(output, done.stdout)
-    return done.stdout or ""
+    print(f"  {time.monotonic() - started:.0f} s", flush=True)
+
+
+def lines(path: Path) -> list[str]:
+    """What was read, expression by expression."""
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="validation dataset, CROHME 2014")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures", help="where the JSON reports go")
+    parser.add_argument("--calibration", type=Path, help="training dataset whose inks set the ranges of int8")
+    parser.add_argument("--also", nargs="*", default=["int8", "fp16"], help="precisions made with --calibration")
+    parser.add_argument("--beam", type=int, default=DECODING.beams)
+    parser.add_argument("--length-power", type=float, default=DECODING.length_power)
+    parser.add_argument("--prune", type=float, default=DECODING.prune)
+    parser.add_argument("--grammar", action=argparse.BooleanOptionalAction, default=DECODING.grammar)
     chosen = parser.parse_args()
+    started = time.monotonic()
+
     model, info = load_checkpoint(chosen.checkpoint)
-    shipped = SHIPPED / info.name
+    info = info.decoded(
+        beams=chosen.beam, length_power=chosen.length_power, prune=chosen.prune, grammar=chosen.grammar
+    )
+    shipped, name = SHIPPED / info.name, info.name
     save_checkpoint(shipped, model.state_dict(), info, half=True)
-    run("calibrate", shipped, "--data", chosen.data)
-    report = chosen.figures / f"{info.name}-pytorch.json"
-    predictions = [chosen.figures.parent.parent / "build" / f"{info.name}-{kind}.txt" for kind in ("pytorch", "onnx")]
-    run("eval", shipped, "--data", chosen.data, "--json", "--predictions", predictions[0], output=report)
+    reports = {precision: chosen.figures / f"{name}-onnx-{precision}.json" for precision in ("fp16", "int8")}
+    for stale in reports.values():
+        stale.unlink(missing_ok=True)
+    read = {kind: BUILD / f"{name}-{kind}.txt" for kind in ("pytorch", "fp32", *chosen.also)}
+    readings, report = BUILD / f"{name}-readings.jsonl", chosen.figures / f"{name}-pytorch.json"
+    evaluated = ("--data", chosen.data, "--json", "--predictions")
+    run("eval", shipped, *evaluated, read["pytorch"], "--readings", readings, output=report)
+    run("calibrate", shipped, "--data", chosen.data, "--readings", readings)
     scores = json.loads(report.read_text())
     info = read_info(shipped)
     figures = {"exprate": scores["token"]["exact"], "expressions": scores["expressions"], "data": chosen.data.name}
     save_info(shipped, replace(info, training={**info.training, "figures": figures}))
+
     run("export", shipped, "--target", "onnx", "--out", SHIPPED)
-    bundle = SHIPPED / f"{info.name}-onnx-fp32.hmer"
+    bundle = SHIPPED / f"{name}-onnx-fp32.hmer"
     run("verify", bundle, "--checkpoint", shipped, "--data", chosen.data)
-    report = chosen.figures / f"{info.name}-onnx-fp32.json"
-    run("eval", bundle, "--data", chosen.data, "--json", "--predictions", predictions[1], output=report)
-    equal = [a == b for a, b in zip(*(p.read_text().splitlines() for p in predictions), strict=True)]
+    run("eval", bundle, *evaluated, read["fp32"], output=chosen.figures / f"{name}-onnx-fp32.json")
+    equal = [a == b for a, b in zip(lines(read["pytorch"]), lines(read["fp32"]), strict=True)]
     print(f"equal token sequences, PyTorch and bundle: {sum(equal)} of {len(equal)}")
     if not all(equal):
         sys.exit("the bundle reads otherwise than the checkpoint")
+
+    card()
+    print(f"shipped in {time.monotonic() - started:.0f} s", flush=True)
+
+    for precision in chosen.also if chosen.calibration else ():
+        bundle = BUILD / f"{name}-onnx-{precision}.hmer"
+        run("export", shipped, "--precision", precision, "--calibration", chosen.calibration, "--out", bundle)
+        run("eval", bundle, *evaluated, read[precision], output=reports[precision])
+        equal = [a == b for a, b in zip(lines(read["fp32"]), lines(read[precision]), strict=True)]
+        print(f"equal token sequences, fp32 and {precision}: {sum(equal)} of {len(equal)}")
+        run("verify", bundle, "--checkpoint", shipped, "--data", chosen.data, "--limit", VERIFIED)
+        card()
+    print(f"all in {time.monotonic() - started:.0f} s")
+
+
+def card() -> None:
+    """The figures into README and model card."""
     subprocess.run([sys.executable, ROOT / "scripts" / "card.py"], check=True)
 
 
