@@ -13,7 +13,6 @@ from hmerctl.export.reference import TorchEngine
 from hmerctl.export.source import Source
 from hmerctl.runtime.buckets import Padding
 from hmerctl.runtime.bundle import MANIFEST, list_files, write_manifest
-from hmerctl.runtime.decode import read_pixels
 from hmerctl.runtime.errors import BundleError
 from hmerctl.runtime.files import replaced_folder
 from hmerctl.runtime.ink import Ink
@@ -28,6 +27,7 @@ from hmerctl.runtime.manifest import (
     VocabularyInfo,
 )
 from hmerctl.runtime.raster import rasterise_ink
+from hmerctl.runtime.reading import read
 from hmerctl.runtime.recognizer import decode_options
 from hmerctl.runtime.strokes import format_strokes, read_strokes
 
@@ -108,10 +108,11 @@ def _write_sample(folder: Path, ink: Ink, source: Source, padding: Padding, deco
     """Put one ink into ``samples/``; what it must give is decoded by PyTorch through the device's own search."""
     file = f"samples/{ink.id}.json"
     (folder / file).write_text(format_strokes(replace(ink, truth=None)) + "\n", encoding="utf-8")
-    pixels = rasterise_ink(read_strokes(folder / file), source.info.raster).pixels
+    written, spec = read_strokes(folder / file), source.info.raster
+    pixels = rasterise_ink(written, spec).pixels
     options = decode_options(decoding, source.info.vocabulary)
-    best = read_pixels(TorchEngine(source.model), pixels, padding, options)
-    tokens = tuple(source.info.vocabulary.decode(best.ids))
+    look = read(TorchEngine(source.model), lambda other: rasterise_ink(written, other), spec, padding, options)
+    tokens = tuple(source.info.vocabulary.decode(look.best.ids))
     return Sample(
         file=file, tokens=tokens, latex=detokenise(tokens), raster_sha256=hashlib.sha256(pixels.tobytes()).hexdigest()
     )

@@ -153,7 +153,7 @@ def measure(
         cold=cold,
         latency=Latency.of(run.total),
         raster=Latency.of(run.raster),
-        encode=Latency.of(engine.encode_ms[: len(run.total)]),
+        encode=Latency.of(engine.encode_ms[: run.looks]),
         step=Latency.of(engine.step_ms[: run.steps]),
         strata=tuple(
             Stratum(name=name, fewest=fewest, most=most, latency=Latency.of(run.by_stratum[name]))
@@ -206,12 +206,13 @@ def _in_rounds(strata: dict[str, list[Source]]) -> Iterator[tuple[str, Source]]:
 
 @dataclass
 class _Run:
-    """Milliseconds of every query; ``steps`` decoder steps in all."""
+    """Milliseconds of every query; ``looks`` runs of the encoder and ``steps`` of the decoder in all."""
 
     total: list[float] = field(default_factory=list)
     raster: list[float] = field(default_factory=list)
     by_stratum: dict[str, list[float]] = field(default_factory=dict)
     seconds: float = 0.0
+    looks: int = 0
     steps: int = 0
 
 
@@ -236,7 +237,8 @@ def _run(
         run.seconds = answered - started
         if len(run.total) % 16 == 0:
             tick("measure", min(len(run.total) / plan.queries, run.seconds / max(plan.seconds, 1e-9), 1.0))
-    run.steps = len(recognizer.engine.step_ms) if isinstance(recognizer.engine, TimedEngine) else 0
+    if isinstance(recognizer.engine, TimedEngine):
+        run.looks, run.steps = len(recognizer.engine.encode_ms), len(recognizer.engine.step_ms)
     return run
 
 

@@ -17,8 +17,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from hmerctl.runtime.buckets import Padding
-from hmerctl.runtime.engine import Engine, StepSession
+from hmerctl.runtime.engine import StepSession
 from hmerctl.runtime.errors import EngineError
 from hmerctl.runtime.vocabulary import EOS, PAD, SOS
 
@@ -54,6 +53,8 @@ class DecodeOptions:
         prune: continuations less than this share as probable as the step's best are dropped; 0 keeps all.
         max_steps: most tokens of a sequence, eos included.
         constraint: what may follow what; None for no constraint.
+        reread: a reading less probable than this is read again at another size, see ``runtime.reading``; 0 never.
+        reread_extents: symbol and stroke extent of that size, pixels, see ``RasterSpec``.
         deadline: ``time.monotonic()`` after which no further step begins.
         cancelled: asked before each step; True ends the search.
     """
@@ -63,6 +64,8 @@ class DecodeOptions:
     prune: float = 0.0
     max_steps: int = 208
     constraint: Constraint | None = None
+    reread: float = 0.0
+    reread_extents: tuple[int, int] = (23, 20)
     deadline: float | None = None
     cancelled: Callable[[], bool] | None = None
 
@@ -89,20 +92,6 @@ class Hypothesis:
     def log_prob(self) -> float:
         """Log-probability of the whole sequence."""
         return sum(self.log_probs)
-
-
-def read_pixels(
-    engine: Engine, pixels: np.ndarray, padding: Padding, options: DecodeOptions | None = None
-) -> Hypothesis:
-    """The best reading of one raster: encoder, then search.
-
-    Args:
-        pixels: uint8 (height, width), ink 255 on 0.
-        padding: what the engine takes.
-    """
-    options = options or DecodeOptions()
-    memory = engine.encode(*padding.pad(pixels))
-    return search(engine.start(memory, options.beams), options)[0]
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def safe_path(path: str) -> str:
 BundlePath = Annotated[str, Field(min_length=1, max_length=240), AfterValidator(safe_path)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Extent = Annotated[int, Field(ge=4, le=256)]
 
 
 class Part(BaseModel):
@@ -158,6 +159,9 @@ class DecodingDefaults(Part):
         prune: continuations less than this share as probable as the step's best are dropped, so that the beam is
             wide only where the model is in doubt; 0 keeps all. (From 1.1. Without it results are much the same.)
         grammar: allow only tokens that keep braces and arguments balanced.
+        reread: a reading less probable than this is read again from a raster of other extents, and the more probable
+            of both is taken; 0 for never. (From 1.1. Without it results are worse.)
+        reread_extents: ``symbol_extent`` and ``stroke_extent`` of that raster, in place of the preprocessing's.
         accept: confidence from which a result is accepted without review.
         reject: confidence below which a result is rejected.
     """
@@ -166,6 +170,8 @@ class DecodingDefaults(Part):
     length_power: Annotated[float, Field(ge=0, le=2)] = 1.0
     prune: Fraction = 0.0
     grammar: bool = False
+    reread: Fraction = 0.0
+    reread_extents: tuple[Extent, Extent] = (23, 20)
     accept: Fraction = 0.9
     reject: Fraction = 0.1
 
@@ -179,10 +185,12 @@ class DecodingDefaults(Part):
         return DecodingDefaults.model_validate({**self.model_dump(), **wanted})
 
     def described(self) -> str:
-        """For people: ``greedy``, or ``beam 4, length power 1, pruned at 0.1, grammar``."""
-        beam = f"beam {self.beams}, length power {self.length_power:g}"
-        pruned = f", pruned at {self.prune:g}" if self.prune else ""
-        return ("greedy" if self.beams == 1 else beam + pruned) + (", grammar" if self.grammar else "")
+        """For people: ``greedy``, or ``beam 4, length power 1, pruned at 0.1, grammar, read again below 0.4``."""
+        parts = ["greedy"] if self.beams == 1 else [f"beam {self.beams}", f"length power {self.length_power:g}"]
+        parts += [f"pruned at {self.prune:g}"] if self.prune and self.beams > 1 else []
+        parts += ["grammar"] if self.grammar else []
+        parts += [f"read again below {self.reread:g}"] if self.reread else []
+        return ", ".join(parts)
 
     def reads_as(self, other: "DecodingDefaults") -> bool:
         """Whether both give the same readings, whatever they accept."""

@@ -67,8 +67,8 @@ def prove(bundle: Bundle, engine: Engine, reference: Engine) -> tuple[ParityLeve
         )
         return levels
     pictures = [raster.pixels for raster in rasters.values()]
-    mine = [read_tokens(bundle, engine, pixels) for pixels in pictures]
-    right = [read_tokens(bundle, reference, pixels) for pixels in pictures]
+    mine = [read_tokens(bundle, engine, bundle.file(file)) for file in rasters]
+    right = [read_tokens(bundle, reference, bundle.file(file)) for file in rasters]
     same = sum(a == b for a, b in zip(mine, right, strict=True))
     samples = bundle.manifest.samples
     other_bits = [

@@ -16,7 +16,7 @@ from PIL import Image
 from hmerctl.runtime.boxes import WITHOUT_INK, TokenBoxes
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.confidence import confidence, decide
-from hmerctl.runtime.decode import DecodeOptions, Hypothesis, read_pixels, search
+from hmerctl.runtime.decode import DecodeOptions, Hypothesis
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.engines import load_engine
 from hmerctl.runtime.grammar import GrammarConstraint, malformed
@@ -25,7 +25,8 @@ from hmerctl.runtime.latex import detokenise
 from hmerctl.runtime.load import load_raster
 from hmerctl.runtime.manifest import DecodingDefaults
 from hmerctl.runtime.picture import rasterise_picture
-from hmerctl.runtime.raster import Raster, rasterise_ink
+from hmerctl.runtime.raster import Raster, RasterSpec, rasterise_ink
+from hmerctl.runtime.reading import Look, read
 from hmerctl.runtime.result import Alternative, Result, TokenResult
 from hmerctl.runtime.shipped import shipped_bundle
 from hmerctl.runtime.vocabulary import Vocabulary
@@ -43,6 +44,8 @@ def decode_options(
         prune=decoding.prune,
         max_steps=max_steps,
         constraint=GrammarConstraint(vocabulary) if decoding.grammar else None,
+        reread=decoding.reread,
+        reread_extents=decoding.reread_extents,
     )
 
 
@@ -52,14 +55,16 @@ def bundle_options(bundle: Bundle, **changes: float | bool | None) -> DecodeOpti
     return decode_options(manifest.decoding.but(**changes), bundle.vocabulary, manifest.decoder.max_steps)
 
 
-def read_tokens(bundle: Bundle, engine: Engine, pixels: np.ndarray) -> tuple[str, ...]:
-    """What an engine reads in a raster, decoded as the bundle says.
-
-    Args:
-        pixels: uint8 (height, width), ink 255 on 0.
-    """
-    best = read_pixels(engine, pixels, bundle.padding(), bundle_options(bundle))
-    return tuple(bundle.vocabulary.decode(best.ids))
+def read_tokens(bundle: Bundle, engine: Engine, path: Path) -> tuple[str, ...]:
+    """What an engine reads in an ink or picture file, decoded as the bundle says."""
+    look = read(
+        engine,
+        lambda spec: load_raster(path, spec),
+        bundle.manifest.preprocessing,
+        bundle.padding(),
+        bundle_options(bundle),
+    )
+    return tuple(bundle.vocabulary.decode(look.best.ids))
 
 
 class Recognizer:
@@ -68,7 +73,7 @@ class Recognizer:
     Args:
         bundle: an opened bundle, or its path; None for the one that is shipped.
         engine: what runs it; None for the engine of its target.
-        beams, length_power, prune, grammar: see ``DecodingDefaults``; None for what the bundle says.
+        beams, length_power, prune, grammar, reread: see ``DecodingDefaults``; None for what the bundle says.
         threads: for the encoder; None for the engine's default.
 
     Raises:
@@ -84,12 +89,13 @@ class Recognizer:
         length_power: float | None = None,
         prune: float | None = None,
         grammar: bool | None = None,
+        reread: float | None = None,
         threads: int | None = None,
     ) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle or shipped_bundle())
         self.engine = engine or load_engine(self.bundle, threads)
         self.options = bundle_options(
-            self.bundle, beams=beams, length_power=length_power, prune=prune, grammar=grammar
+            self.bundle, beams=beams, length_power=length_power, prune=prune, grammar=grammar, reread=reread
         )
         self._padding = self.bundle.padding()
 
@@ -110,25 +116,15 @@ class Recognizer:
         options = replace(
             self.options, cancelled=cancelled, deadline=None if deadline is None else time.monotonic() + deadline
         )
-        raster = self._rasterise(source)
+        spec = self.bundle.manifest.preprocessing
+        raster = self._rasterise(source, spec)
         drawn = time.perf_counter()
         name = source.id if isinstance(source, Ink) else str(source) if isinstance(source, str | Path) else ""
         if raster.blank is not None:
             return self._blank(name, raster, {"raster": drawn - started, "total": drawn - started})
-        inputs, size = self._padding.pad(raster.pixels)
-        memory = self.engine.encode(inputs, size)
-        encoded = time.perf_counter()
-        hypotheses = search(self.engine.start(memory, options.beams), options)
-        decoded = time.perf_counter()
-        timings = {
-            "raster": drawn - started,
-            "encode": encoded - drawn,
-            "decode": decoded - encoded,
-            "total": decoded - started,
-        }
-        stride = self.bundle.manifest.decoder.stride
-        cells = (inputs.shape[2] // stride, inputs.shape[3] // stride)
-        return self._result(name, raster, hypotheses, cells, timings)
+        look = read(self.engine, lambda other: self._rasterise(source, other), spec, self._padding, options, raster)
+        timings = {**look.seconds, "raster": look.seconds["raster"] + drawn - started}
+        return self._result(name, look, {**timings, "total": time.perf_counter() - started})
 
     def recognize_many(self, sources: Iterable[Source]) -> Iterator[Result]:
         """Read expressions one after the other: exactly what ``recognize`` gives for each.
@@ -137,8 +133,8 @@ class Recognizer:
         """
         return (self.recognize(source) for source in sources)
 
-    def _rasterise(self, source: Source) -> Raster:
-        spec = self.bundle.manifest.preprocessing
+    @staticmethod
+    def _rasterise(source: Source, spec: RasterSpec) -> Raster:
         if isinstance(source, Raster):
             return source
         if isinstance(source, Ink):
@@ -147,15 +143,9 @@ class Recognizer:
             return rasterise_picture(source, spec)
         return load_raster(Path(source), spec)
 
-    def _result(
-        self,
-        name: str,
-        raster: Raster,
-        hypotheses: list[Hypothesis],
-        cells: tuple[int, int],
-        timings: dict[str, float],
-    ) -> Result:
-        manifest, best = self.bundle.manifest, hypotheses[0]
+    def _result(self, name: str, look: Look, timings: dict[str, float]) -> Result:
+        manifest, raster, best = self.bundle.manifest, look.raster, look.best
+        cells = [side // manifest.decoder.stride for side in look.padded]
         words = self.bundle.vocabulary.decode(best.ids)
         attention = best.attention[: len(words)].reshape(len(words), *cells)
         boxes = TokenBoxes(raster, manifest.decoder.stride)
@@ -171,7 +161,7 @@ class Recognizer:
             tokens=tokens,
             log_prob=best.log_prob,
             score=best.score,
-            alternatives=tuple(self._alternative(h) for h in hypotheses[1:]),
+            alternatives=tuple(self._alternative(h) for h in look.hypotheses[1:]),
             confidence=sure,
             confidence_kind="raw" if manifest.calibration is None else "calibrated",
             decision=decision,

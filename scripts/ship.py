@@ -21,7 +21,7 @@ from hmerctl.train.checkpoint import load_checkpoint, read_info, save_checkpoint
 ROOT = Path(__file__).parent.parent
 SHIPPED, BUILD = ROOT / "hmerctl" / "shipped", ROOT / "build"
 
-DECODING = DecodingDefaults(beams=4, length_power=0.0, prune=0.1, grammar=True)
+DECODING = DecodingDefaults(beams=4, length_power=0.0, prune=0.1, grammar=True, reread=0.4)
 """What the shipped model is decoded with; docs/experiments.md has the measurements."""
 
 VERIFIED = 60
@@ -56,12 +56,17 @@ def main() -> None:
     parser.add_argument("--length-power", type=float, default=DECODING.length_power)
     parser.add_argument("--prune", type=float, default=DECODING.prune)
     parser.add_argument("--grammar", action=argparse.BooleanOptionalAction, default=DECODING.grammar)
+    parser.add_argument("--reread", type=float, default=DECODING.reread)
     chosen = parser.parse_args()
     started = time.monotonic()
 
     model, info = load_checkpoint(chosen.checkpoint)
     info = info.decoded(
-        beams=chosen.beam, length_power=chosen.length_power, prune=chosen.prune, grammar=chosen.grammar
+        beams=chosen.beam,
+        length_power=chosen.length_power,
+        prune=chosen.prune,
+        grammar=chosen.grammar,
+        reread=chosen.reread,
     )
     shipped, name = SHIPPED / info.name, info.name
     save_checkpoint(shipped, model.state_dict(), info, half=True)

@@ -9,11 +9,12 @@ import numpy as np
 
 from hmerctl.runtime.buckets import TO_BUCKETS, Padding
 from hmerctl.runtime.confidence import features
-from hmerctl.runtime.decode import DecodeOptions, search
+from hmerctl.runtime.decode import DecodeOptions
 from hmerctl.runtime.engine import Engine, Memory
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.files import write_text
 from hmerctl.runtime.raster import RasterSpec
+from hmerctl.runtime.reading import read
 from hmerctl.runtime.vocabulary import EOS, SOS, Vocabulary
 from hmerctl.train.dataset import Expression, ExpressionDataset
 from hmerctl.train.latex import normalise_prediction
@@ -28,7 +29,8 @@ class Reading:
         id: its name in the dataset.
         target, tokens: what it is, what was read.
         features: what confidence is computed from (``hmerctl.runtime.confidence.features``).
-        target_log_probs: natural log-probability of each target token, then of eos, given the target before it.
+        target_log_probs: natural log-probability of each target token, then of eos, given the target before it and
+            the raster whose reading was taken.
         stop: why decoding ended.
     """
 
@@ -63,20 +65,18 @@ def read_dataset(
     options = options or DecodeOptions()
     for index in range(len(dataset)):
         expression = dataset[index]
-        pixels = expression.drawn(spec).pixels
-        memory = engine.encode(*padding.pad(pixels))
-        best = search(engine.start(memory, options.beams), options)[0]
+        look = read(engine, expression.drawn, spec, padding, options)
         known = [token for token in expression.tokens if token in vocabulary.ids]
         log_probs: tuple[float, ...] = ()
         if forced and len(known) == len(expression.tokens):
-            log_probs = target_log_probs(engine, memory, vocabulary.encode(known))
+            log_probs = target_log_probs(engine, look.memory, vocabulary.encode(known))
         yield Reading(
             expression.id,
             expression.tokens,
-            tuple(vocabulary.decode(best.ids)),
-            features(best),
+            tuple(vocabulary.decode(look.best.ids)),
+            features(look.best),
             log_probs,
-            best.stop,
+            look.best.stop,
         )
 
 

@@ -21,7 +21,7 @@ def check_samples(bundle: Bundle, engine: Engine) -> list[Finding]:
         if sample.raster_sha256 not in (None, digest):
             rasters.append(picture.id)
         try:
-            read = read_tokens(bundle, engine, picture.pixels)
+            read = read_tokens(bundle, engine, bundle.file(sample.file))
         except EngineError as error:  # e.g. NaN after an overflow: a miss, which must not hide the other levels
             tokens.append(f"{picture.id}: {error}")
             continue

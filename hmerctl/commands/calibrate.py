@@ -9,6 +9,7 @@ from hmerctl.commands.common import (
     GrammarOption,
     LengthOption,
     PruneOption,
+    RereadOption,
     print_json,
     print_table,
     progress,
@@ -24,6 +25,7 @@ def calibrate(
     length_power: LengthOption = None,
     prune: PruneOption = None,
     grammar: GrammarOption = None,
+    reread: RereadOption = None,
     readings: Path | None = typer.Option(
         None, help="What 'hmerctl eval CHECKPOINT --readings' wrote of the same data and decoding; saves the reading."
     ),
@@ -42,7 +44,7 @@ def calibrate(
     from hmerctl.train.evaluate import load_readings, read_dataset
 
     info = read_info(checkpoint)
-    changes = {"beams": beam, "length_power": length_power, "prune": prune, "grammar": grammar}
+    changes = {"beams": beam, "length_power": length_power, "prune": prune, "grammar": grammar, "reread": reread}
     dataset = ExpressionDataset(data)
     if readings is None:
         opened = open_model(checkpoint)

@@ -41,6 +41,10 @@ PruneOption = Annotated[
 GrammarOption = Annotated[
     bool | None, typer.Option("--grammar/--no-grammar", help="Allow only balanced braces and arguments.")
 ]
+RereadOption = Annotated[
+    float | None,
+    typer.Option("--reread", min=0, max=1, help="Read again at another size what is less probable; 0: never."),
+]
 """How to decode; what is left out is as the model says."""
 
 

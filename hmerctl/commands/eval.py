@@ -4,7 +4,15 @@ from pathlib import Path
 
 import typer
 
-from hmerctl.commands.common import BeamOption, GrammarOption, LengthOption, PruneOption, print_json, progress
+from hmerctl.commands.common import (
+    BeamOption,
+    GrammarOption,
+    LengthOption,
+    PruneOption,
+    RereadOption,
+    print_json,
+    progress,
+)
 
 
 def evaluate(
@@ -14,6 +22,7 @@ def evaluate(
     length_power: LengthOption = None,
     prune: PruneOption = None,
     grammar: GrammarOption = None,
+    reread: RereadOption = None,
     limit: int | None = typer.Option(None, min=1, help="Only so many expressions, drawn at random (seed 0)."),
     predictions: Path | None = typer.Option(None, help="Write what was read: lines of id TAB tokens."),
     readings: Path | None = typer.Option(None, help="Write log-probabilities too, as JSON lines."),
@@ -45,7 +54,7 @@ def evaluate(
     chosen = list(range(len(dataset)))
     if limit is not None:
         chosen = sorted(np.random.default_rng(0).permutation(len(dataset))[:limit].tolist())
-    changes = {"beams": beam, "length_power": length_power, "prune": prune, "grammar": grammar}
+    changes = {"beams": beam, "length_power": length_power, "prune": prune, "grammar": grammar, "reread": reread}
     decoding, options = opened.decoding.but(**changes), opened.options(**changes)
     expressions = [dataset[i] for i in chosen]
     reader = read_dataset(opened.engine, expressions, opened.vocabulary, opened.raster, options, opened.padding)
@@ -66,6 +75,7 @@ def evaluate(
                 "length_power": decoding.length_power,
                 "prune": decoding.prune,
                 "grammar": decoding.grammar,
+                "reread": decoding.reread,
                 **scores.to_dict(),
             }
         )

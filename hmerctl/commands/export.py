@@ -10,6 +10,7 @@ from hmerctl.commands.common import (
     GrammarOption,
     LengthOption,
     PruneOption,
+    RereadOption,
     fail,
     print_json,
     print_table,
@@ -32,6 +33,7 @@ def export(
     length_power: LengthOption = None,
     prune: PruneOption = None,
     grammar: GrammarOption = None,
+    reread: RereadOption = None,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be written, and write nothing."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
@@ -56,8 +58,8 @@ def export(
     torch.set_num_threads(1)  # tracing is no faster on more
     chosen = find(target)
     folder = checkpoint or shipped_checkpoint()
-    source = load_source(folder, _calibration(calibration))
-    info = source.info.decoded(beams=beam, length_power=length_power, prune=prune, grammar=grammar)
+    source = load_source(folder, _calibration(calibration, folder))
+    info = source.info.decoded(beams=beam, length_power=length_power, prune=prune, grammar=grammar, reread=reread)
     if info.calibration != source.info.calibration:
         fail(
             f"{folder}: its confidence was fitted on results of other decoding, so the bundle goes without: "
@@ -77,14 +79,14 @@ def export(
     typer.echo(f"{path}: {manifest.bundle_id}, {size / 1e6:.1f} MB; verify it with: hmerctl verify {path}")
 
 
-def _calibration(path: Path | None) -> list:
-    """Rasters for calibration: expressions spread evenly over a dataset."""
+def _calibration(path: Path | None, checkpoint: Path) -> list:
+    """Rasters for calibration: expressions spread evenly over a dataset, drawn as the checkpoint wants them."""
     if path is None:
         return []
     from hmerctl.export.parity.pictures import pictures_of_dataset
-    from hmerctl.runtime.raster import RasterSpec
+    from hmerctl.train.checkpoint import read_info
 
-    pictures = pictures_of_dataset(path, RasterSpec(), CALIBRATION_INKS)
+    pictures = pictures_of_dataset(path, read_info(checkpoint).raster, CALIBRATION_INKS)
     return [picture.pixels for picture in pictures]
 
 

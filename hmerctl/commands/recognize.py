@@ -4,7 +4,16 @@ from pathlib import Path
 
 import typer
 
-from hmerctl.commands.common import BeamOption, GrammarOption, LengthOption, PruneOption, fail, print_json, progress
+from hmerctl.commands.common import (
+    BeamOption,
+    GrammarOption,
+    LengthOption,
+    PruneOption,
+    RereadOption,
+    fail,
+    print_json,
+    progress,
+)
 from hmerctl.runtime.errors import ConfigError, HmerError
 
 
@@ -15,6 +24,7 @@ def recognize(
     length_power: LengthOption = None,
     prune: PruneOption = None,
     grammar: GrammarOption = None,
+    reread: RereadOption = None,
     deadline: float | None = typer.Option(None, min=0, help="Seconds after which the reading of a file ends."),
     threads: int | None = typer.Option(None, min=1, max=256, help="Threads of the encoder."),
     json: bool = typer.Option(False, "--json", help="Print all that is known as a JSON array."),
@@ -39,7 +49,7 @@ def recognize(
         raise ConfigError(f"--picture {picture} shows one result; give one file")
     check_writable(picture)
     recognizer = Recognizer(
-        bundle, beams=beam, length_power=length_power, prune=prune, grammar=grammar, threads=threads
+        bundle, beams=beam, length_power=length_power, prune=prune, grammar=grammar, reread=reread, threads=threads
     )
     failed = False
     items: list[dict[str, object]] = []

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 from hmerctl.cli import app
 from hmerctl.export.source import Source, load_source
 from hmerctl.runtime.bundle import Bundle, open_bundle, write_manifest
+from hmerctl.runtime.manifest import Calibration, DecodingDefaults
+from hmerctl.targets.opened import open_model
 from hmerctl.targets.verify import REPORT_FILE
 from hmerctl.train.checkpoint import save_checkpoint
 
@@ -79,6 +82,26 @@ def test_a_bundle_of_another_checkpoint_is_refused_in_one_line(folder: Path, che
     assert code == 1
     assert output.count("\n") == 1
     assert "was made from another checkpoint (sha256 000000000000, not" in output
+
+
+def test_a_bundle_decodes_as_the_checkpoint_or_the_options_say(source: Source, tmp_path: Path) -> None:
+    fitted = Calibration(bias=1.0, weights={"length": -0.1}, fitted_on="paper")
+    info = replace(source.info, calibration=fitted, decoding=DecodingDefaults(beams=3, prune=0.2, accept=0.7))
+    save_checkpoint(tmp_path / "tiny", source.model.state_dict(), info)
+    code, output = hmerctl("export", tmp_path / "tiny", "--out", tmp_path / "same.hmer", "--beam", 3)
+    assert code == 0 and "other decoding" not in output
+    same = open_bundle(tmp_path / "same.hmer").manifest
+    assert (same.decoding, same.calibration) == (info.decoding, fitted)
+    options = ("--beam", 2, "--length-power", 0, "--prune", 0.1, "--grammar")
+    code, output = hmerctl("export", tmp_path / "tiny", "--out", tmp_path / "other.hmer", *options)
+    assert code == 0 and "its confidence was fitted on results of other decoding" in output
+    other = open_bundle(tmp_path / "other.hmer").manifest
+    assert other.calibration is None
+    assert other.decoding == DecodingDefaults(beams=2, length_power=0.0, prune=0.1, grammar=True, accept=0.7)
+    opened = open_model(tmp_path / "other.hmer")
+    assert opened.decoding == other.decoding
+    assert (opened.options().beams, opened.options(beams=1).beams) == (2, 1)
+    assert open_model(tmp_path / "tiny").decoding == info.decoding
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(checkpoint: Path, tmp_path: Path) -> None:
