@@ -175,7 +175,7 @@ class DecodingDefaults(Part):
     accept: Fraction = 0.9
     reject: Fraction = 0.1
 
-    def but(self, **changes: float | bool | None) -> "DecodingDefaults":
+    def but(self, **changes: object) -> "DecodingDefaults":
         """A copy with the changes that are not None.
 
         Raises:

@@ -49,7 +49,7 @@ def decode_options(
     )
 
 
-def bundle_options(bundle: Bundle, **changes: float | bool | None) -> DecodeOptions:
+def bundle_options(bundle: Bundle, **changes: object) -> DecodeOptions:
     """``decode_options`` of a bundle; changes that are not None take the place of its ``DecodingDefaults``."""
     manifest = bundle.manifest
     return decode_options(manifest.decoding.but(**changes), bundle.vocabulary, manifest.decoder.max_steps)

@@ -39,7 +39,7 @@ class OpenModel:
     decoding: DecodingDefaults
     max_steps: int
 
-    def options(self, **changes: float | bool | None) -> DecodeOptions:
+    def options(self, **changes: object) -> DecodeOptions:
         """How to decode; changes that are not None take the place of the model's own defaults."""
         return decode_options(self.decoding.but(**changes), self.vocabulary, self.max_steps)
 

@@ -55,7 +55,7 @@ class CheckpointInfo:
         """The model's name in bundles and reports."""
         return self.preset.name
 
-    def decoded(self, **changes: float | bool | None) -> "CheckpointInfo":
+    def decoded(self, **changes: object) -> "CheckpointInfo":
         """The description with other decoding defaults (changes that are not None). A calibration that was fitted on
         results of other decoding is dropped."""
         decoding = self.decoding.but(**changes)
