@@ -12,9 +12,7 @@ from fake_tensorrt import FakeCuda, FakeTensorRT
 from onnx import TensorProto, helper, numpy_helper
 from tiny import tiny_ink
 
-from hmerctl.export.calibration import step_feeds
 from hmerctl.export.half_engine import EvaluatorEngine
-from hmerctl.export.metadata import decoder_info
 from hmerctl.export.parity.ladder import Evidence, climb
 from hmerctl.export.parity.pictures import pictures_of_samples
 from hmerctl.export.precision import precision_of
@@ -231,15 +229,3 @@ def test_what_is_missing_is_listed_with_the_way_to_get_it() -> None:
         and "hmerctl[jetson]" in missing["cuda-python"]
         and "Orin" in missing["Jetson"]
     )
-
-
-def test_calibration_feeds_of_the_step_are_met_while_decoding(source: Source, bundle: Bundle) -> None:
-    encoder, step = graph(bundle, "encoder"), graph(bundle, "step")
-    decoder = decoder_info(source.model, tuple(o.name for o in encoder.graph.output))
-    rasters = [rasterise_ink(tiny_ink(seed)).pixels for seed in (1, 2)]
-    feeds = list(step_feeds(encoder, step, decoder, rasters, every=5))
-    positions = [int(feed["position"][0]) for feed in feeds]
-    assert positions[0] == 0 and positions.count(0) == 2 and all(p % 5 == 0 for p in positions)
-    later = next(feed for feed in feeds if feed["position"][0] == 5)
-    assert np.abs(later["self_keys_0"][:, :, :5]).min() > 0 and not later["self_keys_0"][:, :, 5:].any()
-    assert set(later) == {i.name for i in step.graph.input}
