@@ -171,9 +171,9 @@ def main() -> None:
 def described(rows: Sequence[Row], bundle: str, expressions: int, data: str) -> str:
     """The table of all ways, with a sentence on what it was measured on."""
     header = ("encoder", "SNR, dB", "same tokens", "ExpRate", "lost", "won", "p")
-    lines = [
-        (r.name, "" if i == 0 else r.snr, r.same, f"{r.exprate:.2f}", r.lost, r.won, r.p) for i, r in enumerate(rows)
-    ]
+    first, *others = rows
+    lines: list[tuple[object, ...]] = [(first.name, "", first.same, f"{first.exprate:.2f}", "", "", "")]
+    lines += [(r.name, r.snr, r.same, f"{r.exprate:.2f}", r.lost, r.won, r.p) for r in others]
     return f"`{bundle}`, {expressions} expressions of `{data}`.\n\n{table(header, lines)}"
 
 
