@@ -82,9 +82,9 @@ class TrainingModule(pl.LightningModule):
         for part in self.settings.frozen:
             getattr(self.model, part).eval()
         if self.settings.freeze_norm:
-            for part in self.model.modules():
-                if isinstance(part, nn.BatchNorm2d):
-                    part.eval()
+            for module in self.model.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.eval()
         return self
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

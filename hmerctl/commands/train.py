@@ -78,8 +78,17 @@ def train(
         if not data or valid is None:
             raise ConfigError("give --data and --valid: dataset folders made by 'hmerctl data prepare'")
         chosen = load_preset(preset or "edge", set_)
-        start = {"init": init, "init_parts": tuple(init_parts)}
-        options = RunOptions(tuple(data), valid, out, budget, max_steps, **start, devices=devices, nodes=nodes)
+        options = RunOptions(
+            tuple(data),
+            valid,
+            out,
+            budget,
+            max_steps,
+            init=init,
+            init_parts=tuple(init_parts),
+            devices=devices,
+            nodes=nodes,
+        )
     if options.max_seconds is None and options.max_steps is None:
         raise ConfigError("give a budget: --max-time (e.g. 3h) or --max-steps")
     result = fit(chosen, options)

@@ -1,12 +1,14 @@
 """A doubtful reading is read again at another size, and the more probable of both is taken."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hmerctl.runtime.buckets import Padding
 from hmerctl.runtime.decode import DecodeOptions
+from hmerctl.runtime.engine import Memory
 from hmerctl.runtime.raster import Raster, RasterSpec
 from hmerctl.runtime.reading import Look, read, second_spec
 from hmerctl.runtime.vocabulary import EOS
@@ -20,13 +22,14 @@ class ScriptedEngine:
 
     def __init__(self, by_width: dict[int, tuple[int, float]], endless: frozenset[int] = frozenset()) -> None:
         self.by_width, self.endless, self.seen = by_width, endless, list[int]()
-        self.name, self.threads = "script", {}
+        self.name = "script"
+        self.threads: dict[str, int] = {}
 
     def encode(self, raster: np.ndarray, size: np.ndarray) -> dict[str, np.ndarray]:
         self.seen.append(int(size[0, 1]))
         return {"width": size[:, 1]}
 
-    def start(self, memory: dict[str, np.ndarray], beams: int) -> "ScriptedSession":
+    def start(self, memory: Memory, beams: int) -> "ScriptedSession":
         width = int(memory["width"][0])
         return ScriptedSession(*self.by_width[width], width in self.endless)
 
@@ -48,7 +51,7 @@ def draw(spec: RasterSpec) -> Raster:
     return Raster(np.full((8, spec.symbol_extent), 255, np.uint8), 1.0, (0.0, 0.0))
 
 
-def look(engine: ScriptedEngine, reread: float, **options: object) -> Look:
+def look(engine: ScriptedEngine, reread: float, **options: Any) -> Look:
     return read(engine, draw, SPEC, Padding(step=8), DecodeOptions(reread=reread, **options))
 
 

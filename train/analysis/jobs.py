@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -38,7 +38,9 @@ def places(jobs: int | None = None) -> list[str | None]:
     return list(gpus[:jobs])
 
 
-def run_apart(work: Callable[[T], None], pieces: Sequence[T], where: Sequence[str | None]) -> Iterator[tuple[T, int]]:
+def run_apart(
+    work: Callable[[T], None], pieces: Sequence[T], where: Sequence[str | None]
+) -> Generator[tuple[T, int], None, None]:
     """Do every piece in a process of its own.
 
     Args:
