@@ -97,6 +97,17 @@ def test_too_large_batches_say_what_to_do(data, tmp_path, monkeypatch):
         fit(load_preset("edge", TINY), options(data, tmp_path / "run", 2))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # there is no GPU to pin memory for
+def test_drawing_processes_change_nothing_in_a_run(data, tmp_path, monkeypatch):
+    preset = load_preset("edge", [*TINY, "model.decoder.dropout=0.0", "train.decay=0.0"])
+    fit(preset, options(data, tmp_path / "one", 5))
+    monkeypatch.setattr("hmerctl.train.run_data.worker_count", lambda devices: 2)
+    fit(preset, options(data, tmp_path / "two", 5))
+    drawn, plain = weights(tmp_path / "two"), weights(tmp_path / "one")
+    for name, tensor in plain.items():
+        torch.testing.assert_close(drawn[name], tensor, rtol=0, atol=1e-6, msg=name)
+
+
 def test_workers_draw_on_all_cores_but_one_where_a_gpu_trains(monkeypatch):
     assert worker_count(1) == 0
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
