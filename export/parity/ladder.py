@@ -70,7 +70,7 @@ def climb(
             tolerance,
             batched=all(component.inputs[0].shape[0] == "batch" for component in bundle.components("encoder")),
         )
-        sequences = decode_both(model, engine, pictures, padding, progress)
+        sequences = decode_both(model, engine, pictures, padding, bundle.manifest.decoder.max_steps, progress)
         findings.append(check_sequences(model, sequences, padding, tolerance))
         findings.append(check_accuracy(model, sequences, evidence.labelled, tolerance))
         findings += check_overflows(engine)

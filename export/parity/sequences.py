@@ -27,9 +27,18 @@ class Sequences:
 
 
 def decode_both(
-    model: Recognizer, engine: Engine, pictures: Sequence[Picture], padding: Padding, progress: Progress
+    model: Recognizer,
+    engine: Engine,
+    pictures: Sequence[Picture],
+    padding: Padding,
+    max_steps: int,
+    progress: Progress,
 ) -> Sequences:
-    """Greedy decoding by PyTorch, in batches of one bucket, and by the engine, one by one as on the device."""
+    """Greedy decoding by PyTorch, in batches of one bucket, and by the engine, one by one as on the device.
+
+    Args:
+        max_steps: at which the engine stops; PyTorch goes as far as the decoder knows.
+    """
     groups: dict[Bucket, list[int]] = {}
     for i, picture in enumerate(pictures):
         groups.setdefault(bucket_for(picture.pixels, padding.buckets), []).append(i)
@@ -38,7 +47,7 @@ def decode_both(
         ids = greedy_ids(model, [pictures[i].pixels for i in members], bucket)
         for i, sequence in zip(members, ids, strict=True):
             expected[i] = sequence
-    found = [engine_greedy(engine, picture.pixels, padding) for picture in progress(pictures, "Decoding")]
+    found = [engine_greedy(engine, picture.pixels, padding, max_steps) for picture in progress(pictures, "Decoding")]
     return Sequences(pictures, expected, found)
 
 
