@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 
 from hmerctl.export.evaluate16 import Evaluator, Overflow
-from hmerctl.export.precision import FLOAT16_MAX
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engines.onnx import OnnxEngine
 from hmerctl.runtime.manifest import Component
@@ -69,11 +68,6 @@ class EvaluatorEngine(OnnxEngine):
     def overflows(self) -> list[Overflow]:
         """Everything that left the range of float16 since the engine was made."""
         return [o for session in self._sessions.values() for o in session.overflows.values()]
-
-    def headroom(self) -> dict[str, float]:
-        """By component: 65504 divided by the largest float16 number seen; infinite where there was none."""
-        peaks = {name: max(session.evaluator.peaks.values(), default=0.0) for name, session in self._sessions.items()}
-        return {name: FLOAT16_MAX / peak if peak else float("inf") for name, peak in peaks.items()}
 
 
 def _port(value: onnx.ValueInfoProto) -> Port:

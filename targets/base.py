@@ -9,7 +9,7 @@ outside this repository adds one in its own ``pyproject.toml``::
 
 import importlib.metadata
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -20,9 +20,12 @@ from hmerctl.runtime.buckets import BUCKETS, Bucket, Padding
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.errors import HmerError
-from hmerctl.runtime.manifest import Component
+from hmerctl.runtime.manifest import Component, Level
 
 GROUP = "hmerctl.targets"
+
+FROM_L2: tuple[Level, ...] = ("L2", "L3", "L4", "L5")
+"""The levels that an engine computes."""
 
 
 class TargetError(HmerError):
@@ -99,13 +102,6 @@ ONE_GRAPH_A_ROLE = tuple(
 """The components of a target whose ONNX graphs serve every bucket and beam width."""
 
 
-def one_bucket_only(source: Source) -> str | None:
-    """The refusal of a target whose one encoder graph serves every bucket, if the model's cannot; else None."""
-    reason = source.model.context.fixed_size
-    name = source.model.config.context["name"]
-    return f"one encoder graph must serve every bucket, but in the context {name!r} {reason}" if reason else None
-
-
 class Target(ABC):
     """A device and the way there.
 
@@ -113,11 +109,17 @@ class Target(ABC):
         name: ``<platform>[-<backend>]``.
         summary: one line for ``hmerctl doctor``.
         precisions: what it can be built in, the default first.
+        engine: what runs its bundles on the device.
+        stand_ins: by level of the parity ladder, what takes the engine's place where ``stand_in`` holds.
+        device: where the device's own engine has been run so far, in words; "not run" if nowhere.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     precisions: ClassVar[tuple[str, ...]]
+    engine: ClassVar[str] = "the device's engine"
+    stand_ins: ClassVar[Mapping[Level, str]] = {}
+    device: ClassVar[str] = "not run"
 
     @abstractmethod
     def requirements(self) -> list[Requirement]:
@@ -149,6 +151,10 @@ class Target(ABC):
     def stand_in(self) -> bool:
         """Whether ``load`` gives something weaker than the device's own engine."""
         return False
+
+    def proof(self, level: Level) -> str:
+        """What proves a level of the parity ladder away from the device, in the words of docs/targets/README.md."""
+        return f"stand-in: {self.stand_ins[level]}" if level in self.stand_ins else "proven"
 
     def tolerance(self, precision: str) -> Tolerance:
         """Bounds for the parity ladder."""

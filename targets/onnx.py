@@ -17,10 +17,12 @@ from hmerctl.export.parity.report import Finding
 from hmerctl.export.quantize import Care, QuantizeOptions, quantize_with_care
 from hmerctl.export.source import Source
 from hmerctl.export.storage import store_half, store_int8
+from hmerctl.runtime.buckets import BUCKETS
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.manifest import Component
-from hmerctl.targets.base import ONE_GRAPH_A_ROLE, Plan, Requirement, Target, TargetError, one_bucket_only, package
+from hmerctl.targets.base import ONE_GRAPH_A_ROLE, Plan, Requirement, Target, TargetError, package
+from hmerctl.targets.refusals import refusal
 
 CARE = Care(target_snr=20.0)
 """Of the encoder in int8. A chain stands at 25 dB, where ExpRate no longer changes: docs/precision.md."""
@@ -33,6 +35,8 @@ class Onnx(Target):
     name: ClassVar[str] = "onnx"
     summary: ClassVar[str] = "ONNX graphs for onnxruntime on any CPU"
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "int8")
+    engine: ClassVar[str] = "onnxruntime"
+    device: ClassVar[str] = "run on x86-64; fp32 also on an emulated aarch64"
 
     def requirements(self) -> list[Requirement]:
         """See ``Target``."""
@@ -60,7 +64,7 @@ class Onnx(Target):
             padding_step=source.model.encoder.stride,
             minimum_runtime={"onnxruntime": "1.18"},
             notes=tuple(notes),
-            refusal=one_bucket_only(source),
+            refusal=refusal(self.name, source, BUCKETS),
         )
 
     def build(self, source: Source, plan: Plan, folder: Path) -> tuple[Component, ...]:

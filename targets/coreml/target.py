@@ -12,11 +12,12 @@ from hmerctl.export.source import Source
 from hmerctl.runtime.buckets import Bucket
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
-from hmerctl.runtime.manifest import Component, TensorSpec
-from hmerctl.targets.base import Plan, PlannedComponent, Requirement, Target, package
+from hmerctl.runtime.manifest import Component, Level, TensorSpec
+from hmerctl.targets.base import FROM_L2, Plan, PlannedComponent, Requirement, Target, package
 from hmerctl.targets.coreml.buckets import STATIC_BUCKETS
 from hmerctl.targets.coreml.convert import PRECISIONS, convert
 from hmerctl.targets.coreml.tools import REQUIREMENT
+from hmerctl.targets.refusals import refusal
 from hmerctl.train.models.parts import MAX_STEPS
 
 RUNTIMES = {16: {"iOS": "16", "macOS": "13"}, 18: {"iOS": "18", "macOS": "15"}}
@@ -38,6 +39,8 @@ class CoreMl(Target):
     name: ClassVar[str] = "coreml"
     summary: ClassVar[str] = "Core ML packages for iPhone, iPad and Mac (iOS 18, weights shared by all buckets)"
     precisions: ClassVar[tuple[str, ...]] = tuple(PRECISIONS)
+    engine: ClassVar[str] = "Core ML"
+    stand_ins: ClassVar[dict[Level, str]] = dict.fromkeys(FROM_L2, "MIL evaluator")
     minimum_ios: ClassVar[int] = 18
     buckets: ClassVar[tuple[Bucket, ...]] = STATIC_BUCKETS
     beams: ClassVar[tuple[int, ...]] = (1, 5)
@@ -76,21 +79,15 @@ class CoreMl(Target):
                 PRECISIONS[precision].note,
                 f"fixed shapes: {len(self.buckets)} buckets, beam widths {', '.join(map(str, self.beams))}, "
                 f"caches of {MAX_STEPS} rows, explicit state",
-                *([f"{unrolled}: large buckets take minutes to convert"] if unrolled else []),
+                *([f"{unrolled}: the largest bucket has thousands of operations"] if unrolled else []),
                 "never run on Apple hardware by this project: parity comes from an evaluator of the saved packages",
             ),
-            refusal=self._refusal(source),
+            refusal=refusal(self.name, source, self.buckets),
         )
 
     def _planned(self, role: str, name: str, sizes: dict[str, int]) -> PlannedComponent:
         file = f"{role}.mlpackage" if self.minimum_ios >= 18 else f"{name}.mlpackage"
         return PlannedComponent(name=name, role=role, format="mlpackage", file=file, sizes=sizes)
-
-    def _refusal(self, source: Source) -> str | None:
-        """Why this model cannot be built for Core ML: its strides must divide the sides of every bucket."""
-        stride = source.model.encoder.stride
-        odd = [b for b in self.buckets if b.height % stride or b.width % stride]
-        return f"the encoder's stride {stride} does not divide the bucket {odd[0]}" if odd else None
 
     def build(self, source: Source, plan: Plan, folder: Path) -> tuple[Component, ...]:
         """See ``Target``. About a second a function on one core."""

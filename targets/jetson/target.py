@@ -16,18 +16,19 @@ from hmerctl.export.parity.report import Finding, holds
 from hmerctl.export.precision import HalfPolicy, half_interface, precision_of, to_half, unexpected_products
 from hmerctl.export.quantize import QuantizeOptions, quantize_with_care
 from hmerctl.export.source import Source
+from hmerctl.runtime.buckets import BUCKETS
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engine import Engine
 from hmerctl.runtime.engines.tensorrt_build import PROFILES, read_profiles
-from hmerctl.runtime.manifest import Component, DecoderInfo
+from hmerctl.runtime.manifest import Component, DecoderInfo, Level
 from hmerctl.targets.base import (
+    FROM_L2,
     ONE_GRAPH_A_ROLE,
     Plan,
     Requirement,
     Target,
     TargetError,
     installed,
-    one_bucket_only,
     package,
 )
 from hmerctl.targets.jetson import trtexec
@@ -35,6 +36,7 @@ from hmerctl.targets.jetson.jetpacks import check_for_jetpacks
 from hmerctl.targets.jetson.profiles import make_profiles
 from hmerctl.targets.jetson.rtx import HOW as RTX_HOW
 from hmerctl.targets.jetson.rtx import check_with_rtx
+from hmerctl.targets.refusals import refusal
 
 
 class Jetson(Target):
@@ -43,6 +45,11 @@ class Jetson(Target):
     name: ClassVar[str] = "jetson-trt"
     summary: ClassVar[str] = "TensorRT engines for NVIDIA Jetson, built on the device (not run on a Jetson yet)"
     precisions: ClassVar[tuple[str, ...]] = ("fp16", "fp32", "int8")
+    engine: ClassVar[str] = "TensorRT"
+    stand_ins: ClassVar[dict[Level, str]] = {
+        "L0": "TensorRT-RTX",
+        **dict.fromkeys(FROM_L2, "ONNX evaluator"),
+    }
 
     def requirements(self) -> list[Requirement]:
         """See ``Target``."""
@@ -72,7 +79,7 @@ class Jetson(Target):
             opset=OPSET,
             minimum_runtime={"JetPack": "6.1", "TensorRT": "10.3"},
             notes=tuple(notes),
-            refusal=one_bucket_only(source),
+            refusal=refusal(self.name, source, BUCKETS),
         )
 
     def build(self, source: Source, plan: Plan, folder: Path) -> tuple[Component, ...]:

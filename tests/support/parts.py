@@ -23,7 +23,11 @@ ATTENTION = {"name": "self-attention", "layers": 3, "heads": 2, "inner": 8, "win
 MODELS = {
     "zhou2023": ModelConfig(DENSENET, {"name": "multi-scale"}, {"name": "bigru"}, GRU),
     "relative": ModelConfig(EDGE, {"name": "relative"}, ATTENTION, TRANSFORMER),
+    "relative-gru": ModelConfig(EDGE, {"name": "relative"}, {"name": "none"}, GRU),
+    "dense-transformer": ModelConfig(DENSENET, {"name": "learned"}, ATTENTION, {**TRANSFORMER, "refinement": 4}),
 }
+"""Whole models in which every encoder meets every decoder, and both decoders meet relative positions. Together with
+the graphs of all positions and all contexts they are the grid: tests/targets/test_grid.py."""
 
 GRAPHS = ("positions", "contexts", *(f"{name}-{role}" for name in MODELS for role in ("encoder", "step")))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from coreml_grid import EDGE, GRID, TRANSFORMER
 from torch import nn
 
 from hmerctl.export.graphs import take_apart
@@ -17,35 +18,9 @@ from hmerctl.targets.coreml.convert import PRECISIONS, convert
 from hmerctl.targets.coreml.mil import MilPackage
 from hmerctl.targets.coreml.neural_engine import RULES
 from hmerctl.targets.coreml.target import wide_tensors
-from hmerctl.train.models import parts
 from hmerctl.train.models.recognizer import ModelConfig, Recognizer
 
 pytest.importorskip("coremltools", reason="coremltools is not installed: pip install 'hmerctl[export]'")
-
-EDGE = {"name": "edge", "stem": 4, "middle": 4, "middle_blocks": 1, "top": 8, "top_blocks": 1, "channels": 8}
-DENSE = {"name": "densenet", "blocks": (1, 1, 1), "growth": 8, "stem": 8}
-TRANSFORMER = {"name": "transformer", "layers": 2, "heads": 2, "width": 8, "inner": 8}
-GRU = {"name": "attention-gru", "width": 8, "embedding": 8, "attention": 8, "coverage": 4, "coverage_kernel": 3}
-SMALL = {
-    "self-attention": {"layers": 1, "heads": 2, "inner": 8},
-    "md-gru": {"hidden": 4},
-    "md-lstm": {"hidden": 4},
-    "md-rnn": {"hidden": 4},
-}
-
-GRID = [
-    *[({"position": {"name": name}}, "encoder") for name in parts.names("position") if name != "sum"],
-    *[({"context": {"name": name, **SMALL.get(name, {})}}, "encoder") for name in parts.names("context")],
-    ({"context": {"name": "self-attention", **SMALL["self-attention"], "windows": ((3, 5),)}}, "encoder"),
-    ({"context": {"name": "self-attention", **SMALL["self-attention"], "windows": ((0, 5),)}}, "encoder"),
-    ({"context": {"name": "self-attention", **SMALL["self-attention"]}, "position": {"name": "relative"}}, "encoder"),
-    ({"encoder": DENSE, "context": {"name": "bigru"}}, "encoder"),
-    ({"position": {"name": "relative"}}, "step"),
-    ({"decoder": GRU}, "encoder"),
-    ({"decoder": GRU}, "step"),
-    ({"decoder": GRU, "position": {"name": "relative"}}, "step"),
-    ({"decoder": {**TRANSFORMER, "refinement": 4}}, "step"),
-]
 
 
 def label(case: tuple[dict, str]) -> str:
