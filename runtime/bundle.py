@@ -7,6 +7,7 @@ on paths, links and sizes below. Every refusal is a ``BundleError`` of one line 
 import hashlib
 import json
 import lzma
+import re
 import shutil
 import stat
 import tempfile
@@ -71,6 +72,20 @@ class Bundle:
     def file(self, path: str) -> Path:
         """Where a listed file or folder lies."""
         return self.path / path
+
+    def require_runtime(self, name: str, version: str) -> None:
+        """Refuse a runtime that is older than the manifest's ``minimum_runtime``.
+
+        Args:
+            name: of the runtime, e.g. ``onnxruntime``; one that the manifest does not name is not asked for anything.
+            version: which one is here; what follows its numbers (``rc1``, ``+cu12``) is passed over.
+
+        Raises:
+            BundleError: naming both versions.
+        """
+        lowest = self.manifest.target.minimum_runtime.get(name)
+        if lowest is not None and _numbers(version) < _numbers(lowest):
+            raise BundleError(f"{self.name}: needs {name} {lowest} or later, here is {version}; upgrade {name}")
 
     def total_bytes(self) -> int:
         """Size of all files together, ``manifest.json`` not counted."""
@@ -140,6 +155,12 @@ def read_manifest(root: Path, name: str) -> Manifest:
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Write ``manifest.json`` into a bundle's folder, in one piece or not at all."""
     write_text(root / MANIFEST, manifest.model_dump_json(indent=2, exclude_none=True) + "\n")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """``1.23.2+local`` as (1, 23, 2): the numbers that a version begins with."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(number) for number in found.group().split(".")) if found else ()
 
 
 def sha256_file(path: Path) -> str:

@@ -119,7 +119,7 @@ class TargetInfo(Part):
     name: str
     precision: str
     opset: int | None = None
-    minimum_runtime: dict[str, str] = {}
+    minimum_runtime: dict[str, Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)*$")]] = {}
 
 
 class DecoderInfo(Part):

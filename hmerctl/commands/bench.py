@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 bench = typer.Typer(
     cls=DefaultRun,
-    help="Measure the latency of a bundle on this machine (run), or compare measurements (report). "
+    help="Measure the latency of a bundle on this machine (run), compare measurements (report), or print their JSON "
+    "Schema (schema). "
     "`hmerctl bench BUNDLE` is `hmerctl bench run BUNDLE`.",
 )
 
@@ -110,6 +111,14 @@ def compare(
         bench_report.plot(rows, plot)
     if refused:
         raise typer.Exit(1)
+
+
+@bench.command()
+def schema() -> None:
+    """Print the JSON Schema of the reports that run writes."""
+    from hmerctl.runtime.bench_report import bench_schema
+
+    print_json(bench_schema())
 
 
 def register(app: typer.Typer) -> None:

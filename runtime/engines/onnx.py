@@ -29,9 +29,13 @@ class OnnxEngine:
         bundle: with components of format ``onnx`` or ``ort``.
         encoder_threads: default: the cores that this process may use, at most 4.
         step_threads: a step is so small that one thread is fastest.
+
+    Raises:
+        BundleError, EngineError: onnxruntime is older than the bundle says, or cannot load its graphs.
     """
 
     def __init__(self, bundle: Bundle, encoder_threads: int | None = None, step_threads: int = 1) -> None:
+        bundle.require_runtime("onnxruntime", ort.__version__)
         self.name = f"onnxruntime {ort.__version__} CPU"
         self.bundle = bundle
         self.threads = {"encoder": encoder_threads or min(4, available_cores()), "step": step_threads}

@@ -110,6 +110,7 @@ class TensorRTEngine:
         trt, cuda: the modules to use; None for the installed ones.
 
     Raises:
+        BundleError: TensorRT is older than the bundle says.
         EngineError: TensorRT or cuda-python is missing, or no engine was built for this device and TensorRT.
     """
 
@@ -124,6 +125,7 @@ class TensorRTEngine:
         cuda: Cuda | None = None,
     ) -> None:
         trt, self._cuda = trt or load_tensorrt(), cuda or Cuda()
+        bundle.require_runtime("TensorRT", trt.__version__)
         major, minor = self._cuda.compute_capability()
         self.name = f"TensorRT {trt.__version__} sm{major}{minor}"
         self.threads = {"encoder": 1, "step": 1}

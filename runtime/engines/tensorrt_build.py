@@ -150,9 +150,11 @@ def build_engines(
         report: told what happens, a line at a time.
 
     Raises:
+        BundleError: TensorRT is older than the bundle says.
         EngineError: TensorRT is missing or refuses a graph; its own words are in the message.
     """
     trt, cuda = trt or load_tensorrt(), cuda or Cuda()
+    bundle.require_runtime("TensorRT", trt.__version__)
     cache = cache or default_cache()
     cache.mkdir(parents=True, exist_ok=True)
     profiles: ProfileSet = getattr(read_profiles(bundle), which)

@@ -1,5 +1,6 @@
 """``hmerctl export``, ``verify`` and ``doctor`` as a user runs them."""
 
+import importlib.metadata
 import json
 import shutil
 from dataclasses import replace
@@ -140,6 +141,27 @@ def test_doctor_says_what_each_target_needs_and_has() -> None:
     assert onnx["target"] == "onnx"
     assert all(need["found"] for need in onnx["requirements"])
     assert "onnxruntime" in hmerctl("doctor")[1]
+
+
+def test_doctor_names_a_broken_package_in_one_line_and_shows_the_other_targets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = [
+        importlib.metadata.EntryPoint("onnx", "hmerctl.targets.onnx:Onnx", "hmerctl.targets"),
+        importlib.metadata.EntryPoint("a-broken", "no_such_module:X", "hmerctl.targets"),
+    ]
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group, name=None: [e for e in entries if name in (None, e.name)]
+    )
+    code, output = hmerctl("doctor")
+    assert code == 0 and "onnxscript" in output
+    [line] = [line for line in output.splitlines() if line.startswith("hmerctl: ")]
+    assert line.startswith("hmerctl: target a-broken (no_such_module:X) cannot be loaded")
+    code, output = hmerctl("doctor", "--json")
+    assert code == 0
+    assert [(row["target"], "error" in row) for row in json.loads(output)] == [("onnx", False), ("a-broken", True)]
+    code, output = hmerctl("doctor", "a-broken")
+    assert code == 1 and output.startswith("hmerctl: target a-broken")
 
 
 def test_a_loaded_checkpoint_knows_its_weights(checkpoint: Path) -> None:

@@ -233,3 +233,33 @@ def test_a_damaged_zip(shared_tiny: Path, tmp_path: Path) -> None:
     damaged[30 + len("manifest.json")] = 0xFF  # a block type that deflate does not have
     archive.write_bytes(damaged)
     refused(archive, "cannot be unpacked", "copy the bundle again")
+
+
+@pytest.mark.parametrize(
+    ("lowest", "here", "enough"),
+    [
+        ("1.18", "1.18.0", True),
+        ("1.18", "1.9.2", False),
+        ("1.18", "1.18", True),
+        ("10.3", "10.3.0.30", True),
+        ("10.3", "10.2.9+cu12", False),
+        ("1.20", "1.20.0rc1", True),
+    ],
+)
+def test_versions_of_runtimes_compare_as_numbers(shared_tiny: Path, lowest: str, here: str, enough: bool) -> None:
+    bundle = open_bundle(shared_tiny)
+    bundle.manifest.target.minimum_runtime["engine"] = lowest
+    try:
+        if enough:
+            bundle.require_runtime("engine", here)
+        else:
+            with pytest.raises(BundleError, match=rf"needs engine {lowest} or later, here is"):
+                bundle.require_runtime("engine", here)
+        bundle.require_runtime("another", "0")
+    finally:
+        del bundle.manifest.target.minimum_runtime["engine"]
+
+
+def test_a_lowest_version_that_is_none_is_refused(tiny: Path) -> None:
+    edit(tiny, lambda value: value["target"].update(minimum_runtime={"onnxruntime": "new"}))
+    refused(tiny, "minimum_runtime", "export it anew")

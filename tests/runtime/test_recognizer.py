@@ -1,5 +1,6 @@
 """From ink or picture to a result, with the tiny bundle that reads "x^{2}+y" into anything."""
 
+import importlib.metadata
 import json
 import math
 from pathlib import Path
@@ -216,4 +217,18 @@ def test_a_bundle_for_another_device_is_refused(tiny: Path) -> None:
     manifest = read_manifest(tiny, "tiny")
     with_manifest(tiny, target=manifest.target.model_copy(update={"name": "toaster"}))
     with pytest.raises(EngineError, match=r"made for toaster, which does not run here; this runtime runs .*onnx"):
+        load_engine(open_bundle(tiny))
+
+
+def test_another_package_names_the_engine_of_its_target(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = read_manifest(tiny, "tiny")
+    with_manifest(tiny, target=manifest.target.model_copy(update={"name": "toaster"}))
+    place = ["hmerctl.runtime.engines.onnx:OnnxEngine"]
+    entries = lambda group: [importlib.metadata.EntryPoint("toaster", place[0], group)]  # noqa: E731
+    monkeypatch.setattr(importlib.metadata, "entry_points", entries)
+    assert load_engine(open_bundle(tiny)).name.startswith("onnxruntime")
+    place[0] = "no_such_module:Engine"
+    with pytest.raises(
+        EngineError, match=r"engine toaster \(no_such_module:Engine\) cannot be loaded: .*; reinstall"
+    ):
         load_engine(open_bundle(tiny))

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from hmerctl.runtime.bundle import VOCABULARY_METADATA, list_files, open_bundle
+from hmerctl.runtime.bundle import VOCABULARY_METADATA, list_files, open_bundle, write_manifest
 from hmerctl.runtime.engines.onnx import FIRST_ROWS, OnnxEngine
 from hmerctl.runtime.errors import BundleError, EngineError
 
@@ -129,4 +129,13 @@ def test_graphs_that_do_not_take_what_the_manifest_says(tiny: Path) -> None:
         component["role"] = {"encoder": "step", "step": "encoder"}[component["role"]]
     file.write_text(json.dumps(manifest))
     with pytest.raises(EngineError, match=r"step.onnx is no encoder of this bundle: it takes no raster"):
+        OnnxEngine(open_bundle(tiny))
+
+
+@pytest.mark.parametrize("lowest", ["1.99", "2", "999.0.1"])
+def test_a_bundle_for_a_newer_onnxruntime_is_refused_with_both_versions(tiny: Path, lowest: str) -> None:
+    manifest = open_bundle(tiny).manifest
+    target = manifest.target.model_copy(update={"minimum_runtime": {"onnxruntime": lowest}})
+    write_manifest(tiny, manifest.model_copy(update={"target": target}))
+    with pytest.raises(BundleError, match=rf"needs onnxruntime {lowest} or later, here is .*; upgrade onnxruntime$"):
         OnnxEngine(open_bundle(tiny))
