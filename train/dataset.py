@@ -23,6 +23,7 @@ from PIL import Image
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.files import png, replaced_folder
 from hmerctl.runtime.ink import Ink, Symbol
+from hmerctl.runtime.picture import rasterise_picture
 from hmerctl.runtime.raster import CONTRACT_VERSION, Raster, RasterSpec, rasterise_ink
 
 FORMAT_VERSION = 1
@@ -68,13 +69,16 @@ class Expression:
     symbols_match: bool | None = None
 
     def drawn(self, spec: RasterSpec | None = None) -> Raster:
-        """The raster that an encoder sees: the picture, or the ink drawn by the raster contract.
+        """The raster that an encoder sees: the picture, or the ink drawn by the raster contract. A picture is kept as
+        the default contract draws it; for another it is drawn anew from that, as any picture is.
 
         Raises:
             DataError: there is neither.
         """
         if self.raster is not None:
-            return self.raster
+            if spec is None or spec == RasterSpec() or self.raster.blank is not None:
+                return self.raster
+            return rasterise_picture(Image.fromarray(255 - self.raster.pixels), spec)
         if self.ink is None:
             raise DataError(f"{self.id}: neither ink nor picture in the dataset")
         return rasterise_ink(self.ink, spec)

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.ink import Ink, Symbol
-from hmerctl.runtime.raster import Raster
+from hmerctl.runtime.raster import Raster, RasterSpec, rasterise_ink
 from hmerctl.train.dataset import ARROW_FILE, JSON_FILE, SCHEMA, Expression, ExpressionDataset, Origin, write_dataset
 
 
@@ -230,3 +230,12 @@ def test_damaged_origins_are_told(tmp_path: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "origins": [{"nom": "x"}]}))
     with pytest.raises(DataError, match=r"dataset\.json: origins are damaged"):
         _ = ExpressionDataset(tmp_path / "a").origins
+
+
+def test_a_picture_is_drawn_anew_for_another_contract():
+    picture = rasterise_ink(Ink((np.array([[0.0, 0.0], [60.0, 40.0]]), np.array([[60.0, 0.0], [0.0, 40.0]]))))
+    expression = Expression("x", ("x",), raster=picture)
+    assert expression.drawn() is expression.drawn(RasterSpec()) is picture
+    larger = expression.drawn(RasterSpec(symbol_extent=30, stroke_extent=26)).pixels
+    height, width = picture.pixels.shape
+    assert 1.3 < (larger.shape[0] - 14) / (height - 14) < 1.7 and 1.3 < (larger.shape[1] - 14) / (width - 14) < 1.7
