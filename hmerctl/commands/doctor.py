@@ -36,8 +36,8 @@ def doctor(
         needs = [(r.name, r.needed_for, r.found or "MISSING", "" if r.found else r.how) for r in one.requirements()]
         title = f"{one.name}: {one.summary} ({', '.join(one.precisions)})"
         print_table(["needs", "to", "here", "how to get it"], needs, title=title)
-    for error in broken.values():
-        fail(error)
+    for fault in broken.values():
+        fail(fault)
 
 
 def register(app: typer.Typer) -> None:
