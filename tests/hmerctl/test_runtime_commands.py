@@ -97,6 +97,11 @@ def test_bench_report_has_no_row_without_a_parity_report(
     assert result.exit_code == 0 and (tmp_path / "plot.png").exists()
 
 
+def test_bench_schema_describes_the_reports() -> None:
+    result = hmerctl("bench", "schema")
+    assert result.exit_code == 0 and json.loads(result.stdout)["title"] == "BenchReport"
+
+
 def test_bench_json(shared_tiny: Path, ink: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hmerctl.runtime import bench
 
