@@ -162,10 +162,9 @@ def unpack_debian(work: Path, root: Path) -> None:
         "APT::Sandbox::User": "root",
     }
     apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in settings.items())]
-    quiet = {"stdout": subprocess.DEVNULL, "check": True}
-    subprocess.run([*apt, "update"], **quiet)
+    subprocess.run([*apt, "update"], stdout=subprocess.DEVNULL, check=True)
     wanted = ["--download-only", "--no-install-recommends", "--yes", "python3", "libstdc++6"]
-    subprocess.run([*apt, "install", *wanted], **quiet)
+    subprocess.run([*apt, "install", *wanted], stdout=subprocess.DEVNULL, check=True)
     partial = root.with_suffix(".partial")
     for archive in sorted((work / "apt/cache/archives").glob("*.deb")):
         subprocess.run(["dpkg-deb", "--extract", archive, partial], check=True)

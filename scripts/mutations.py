@@ -2,7 +2,7 @@
 
     python scripts/mutations.py
 
-Exports a small random model, puts each fault of tests/support/mutations.py into a copy of the bundle, climbs the
+Exports a small random model, puts each fault of tests/support/faults.py into a copy of the bundle, climbs the
 ladder, and writes which levels failed between ``<!-- mutations: by scripts/mutations.py -->`` and ``<!-- end -->``. A
 fault that nothing catches is exit code 1. About a minute on one core.
 """
@@ -25,7 +25,7 @@ BEGIN, END = "<!-- mutations: by scripts/mutations.py -->\n", "<!-- end -->"
 def main() -> None:
     """See the module."""
     sys.path.insert(0, str(ROOT / "tests" / "support"))
-    from mutations import MUTATIONS, findings_of, mutated_bundle, row
+    from faults import MUTATIONS, findings_of, mutated_bundle, row
     from tiny import tiny_ink, tiny_source
 
     source, target = tiny_source(), find("onnx")

@@ -7,6 +7,7 @@ that with what ``hmerctl verify`` reports; the refusals are those of ``hmerctl.t
 stands between ``<!-- NAME: by scripts/proofs.py -->`` and ``<!-- end -->``.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hmerctl.export.parity.report import LEVELS
@@ -54,7 +55,7 @@ def proofs(targets: list[Target]) -> str:
     return markdown(rows)
 
 
-def markdown(rows: list[tuple[str, ...]]) -> str:
+def markdown(rows: Sequence[tuple[str, ...]]) -> str:
     """Rows as a table, a line each."""
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from mutations import MUTATIONS, Mutation, edit_scalar, findings_of, mutated_bundle
+from faults import MUTATIONS, Mutation, edit_scalar, findings_of, mutated_bundle
 
 from hmerctl.export.parity.graphs import PORTABLE, check_onnx
 from hmerctl.export.parity.ladder import Evidence, climb

@@ -6,7 +6,7 @@ from pathlib import Path
 from hmerctl.export.quantize import LayerLoss
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))  # scripts import their neighbours as they do when they are run
+sys.path.append(str(ROOT / "scripts"))  # scripts import their neighbours as they do when they are run
 
 import compare_calibrations as study  # noqa: E402
 

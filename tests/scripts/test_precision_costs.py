@@ -12,7 +12,7 @@ from hmerctl.export.parity.pictures import Picture
 from hmerctl.runtime.buckets import TO_BUCKETS
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))  # scripts import their neighbours as they do when they are run
+sys.path.append(str(ROOT / "scripts"))  # scripts import their neighbours as they do when they are run
 
 import precision_costs as costs  # noqa: E402
 
