@@ -1,5 +1,6 @@
 """PyTorch behind the interface that devices use: what every other engine is compared with."""
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,21 +18,23 @@ BATCH_PIXELS = 1_000_000
 
 
 class TorchEngine:
-    """See ``hmerctl.runtime.engine.Engine``; fp32 on the CPU.
+    """See ``hmerctl.runtime.engine.Engine``; on the CPU.
 
     Args:
         model: put into evaluation mode.
+        exact: compute in float64, so that what is left of a difference is the other engine's. Memory is float64 then.
     """
 
-    def __init__(self, model: Recognizer) -> None:
-        self.model = model.eval()
+    def __init__(self, model: Recognizer, exact: bool = False) -> None:
+        self.model = copy.deepcopy(model).double().eval() if exact else model.eval()
+        self._dtype = torch.float64 if exact else torch.float32
         self.name = f"PyTorch {torch.__version__} CPU"
         self.threads = {"encoder": torch.get_num_threads(), "step": torch.get_num_threads()}
 
     @torch.no_grad()
     def encode(self, raster: np.ndarray, size: np.ndarray) -> Memory:
         """See ``Engine.encode``; any batch."""
-        memory = self.model.encode(torch.from_numpy(raster), torch.from_numpy(size))
+        memory = self.model.encode(torch.from_numpy(raster).to(self._dtype), torch.from_numpy(size))
         return {name: tensor.numpy() for name, tensor in memory.items()}
 
     def start(self, memory: Memory, beams: int) -> "TorchSession":
@@ -47,7 +50,8 @@ class TorchSession:
         self._memory = {name: torch.from_numpy(value) for name, value in memory.items()}
         mask = self._memory["memory_mask"]
         rows, columns = mask.shape[-2:]
-        self._state = zero_state(model.decoder, beams, rows, columns, MAX_STEPS, mask)
+        like = next(model.decoder.parameters())
+        self._state = zero_state(model.decoder, beams, rows, columns, MAX_STEPS, like)
         self._position = 0
 
     @torch.no_grad()

@@ -117,7 +117,10 @@ def check_tensors(
     long = Worst()
     bucket = next(b for b in padding.buckets if b not in empty)
     tokens = random_tokens(2, max_steps, vocabulary)
-    _compare_steps(reference, engine, fitting(pictures, bucket, 1)[0], bucket, tokens, long)
+    # Over so many steps PyTorch's own rounding in float32 can exceed the bound: the reference is float64 here.
+    _compare_steps(
+        TorchEngine(reference.model, exact=True), engine, fitting(pictures, bucket, 1)[0], bucket, tokens, long
+    )
     for count in BATCHES:
         if batched or count == 1:
             findings += encoder[count].findings(f"encoder, batch {count}", tolerance)
