@@ -1,12 +1,14 @@
 """One front door: a file of any kind that holds handwriting, to the raster that the recogniser reads."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from hmerctl.runtime.errors import HmerError, InkError
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.inkml import read_inkml
-from hmerctl.runtime.picture import rasterise_picture
+from hmerctl.runtime.picture import picture_drawer
 from hmerctl.runtime.raster import Raster, RasterSpec, rasterise_ink
 from hmerctl.runtime.strokes import read_strokes
 
@@ -45,9 +47,14 @@ def load_raster(source: str | Path | bytes, spec: RasterSpec | None = None) -> R
     Raises:
         InkError, PictureError: the file is missing, too large, broken, or of another kind.
     """
+    return drawer(source)(spec or RasterSpec())
+
+
+def drawer(source: str | Path | bytes) -> Callable[[RasterSpec], Raster]:
+    """``load_raster`` for several contracts: the file is read once."""
     if _kind(source, "")[0] == "picture":
-        return rasterise_picture(source, spec)
-    return rasterise_ink(load_ink(source), spec)
+        return picture_drawer(source)
+    return partial(rasterise_ink, load_ink(source))
 
 
 def _kind(source: str | Path | bytes, name: str) -> tuple[Kind, str]:

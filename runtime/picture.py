@@ -7,6 +7,8 @@ is left of the picture's strokes when the difference between the two pens is tak
 
 import io
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +55,16 @@ def rasterise_picture(source: Image.Image | str | Path | bytes, spec: RasterSpec
     Raises:
         PictureError: it cannot be read or decoded, or has more than 64 MiB or 64 million pixels.
     """
-    spec = spec or RasterSpec()
+    return picture_drawer(source)(spec or RasterSpec())
+
+
+def picture_drawer(source: Image.Image | str | Path | bytes) -> Callable[[RasterSpec], Raster]:
+    """``rasterise_picture`` for several contracts: the picture is read, and its ink found, once."""
     grey, reduction = reduce(read_grey(source), WORK_PIXELS)
-    ink = find_ink(grey)
+    return partial(_rasterise, find_ink(grey), reduction)
+
+
+def _rasterise(ink: InkMap, reduction: int, spec: RasterSpec) -> Raster:
     blank = ink.blank
     if blank is None and len(ink.components) > _MAX_MARKS:
         blank = f"more than {_MAX_MARKS} separate marks: no single expression"

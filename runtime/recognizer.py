@@ -7,6 +7,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,9 +23,9 @@ from hmerctl.runtime.engines import load_engine
 from hmerctl.runtime.grammar import GrammarConstraint, malformed
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.latex import detokenise
-from hmerctl.runtime.load import load_raster
+from hmerctl.runtime.load import drawer
 from hmerctl.runtime.manifest import DecodingDefaults
-from hmerctl.runtime.picture import rasterise_picture
+from hmerctl.runtime.picture import picture_drawer
 from hmerctl.runtime.raster import Raster, RasterSpec, rasterise_ink
 from hmerctl.runtime.reading import Look, read
 from hmerctl.runtime.result import Alternative, Result, TokenResult
@@ -55,16 +56,15 @@ def bundle_options(bundle: Bundle, **changes: object) -> DecodeOptions:
     return decode_options(manifest.decoding.but(**changes), bundle.vocabulary, manifest.decoder.max_steps)
 
 
+def read_file(bundle: Bundle, engine: Engine, path: Path, **changes: object) -> Look:
+    """What an engine reads in an ink or picture file, decoded as ``bundle_options`` says."""
+    options = bundle_options(bundle, **changes)
+    return read(engine, drawer(path), bundle.manifest.preprocessing, bundle.padding(), options)
+
+
 def read_tokens(bundle: Bundle, engine: Engine, path: Path) -> tuple[str, ...]:
-    """What an engine reads in an ink or picture file, decoded as the bundle says."""
-    look = read(
-        engine,
-        lambda spec: load_raster(path, spec),
-        bundle.manifest.preprocessing,
-        bundle.padding(),
-        bundle_options(bundle),
-    )
-    return tuple(bundle.vocabulary.decode(look.best.ids))
+    """The tokens of ``read_file``."""
+    return tuple(bundle.vocabulary.decode(read_file(bundle, engine, path).best.ids))
 
 
 class Recognizer:
@@ -117,12 +117,13 @@ class Recognizer:
             self.options, cancelled=cancelled, deadline=None if deadline is None else time.monotonic() + deadline
         )
         spec = self.bundle.manifest.preprocessing
-        raster = self._rasterise(source, spec)
+        draw = self._drawer(source)
+        raster = draw(spec)
         drawn = time.perf_counter()
         name = source.id if isinstance(source, Ink) else str(source) if isinstance(source, str | Path) else ""
         if raster.blank is not None:
             return self._blank(name, raster, {"raster": drawn - started, "total": drawn - started})
-        look = read(self.engine, lambda other: self._rasterise(source, other), spec, self._padding, options, raster)
+        look = read(self.engine, draw, spec, self._padding, options, raster)
         timings = {**look.seconds, "raster": look.seconds["raster"] + drawn - started}
         return self._result(name, look, {**timings, "total": time.perf_counter() - started})
 
@@ -134,14 +135,14 @@ class Recognizer:
         return (self.recognize(source) for source in sources)
 
     @staticmethod
-    def _rasterise(source: Source, spec: RasterSpec) -> Raster:
+    def _drawer(source: Source) -> Callable[[RasterSpec], Raster]:
         if isinstance(source, Raster):
-            return source
+            return lambda spec: source
         if isinstance(source, Ink):
-            return rasterise_ink(source, spec)
+            return partial(rasterise_ink, source)
         if isinstance(source, Image.Image):
-            return rasterise_picture(source, spec)
-        return load_raster(Path(source), spec)
+            return picture_drawer(source)
+        return drawer(Path(source))
 
     def _result(self, name: str, look: Look, timings: dict[str, float]) -> Result:
         manifest, raster, best = self.bundle.manifest, look.raster, look.best

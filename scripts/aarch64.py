@@ -20,7 +20,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +66,7 @@ def readings(bundles: list[Path]) -> Iterator[Any]:
     from hmerctl.runtime.bundle import open_bundle
     from hmerctl.runtime.engines.onnx import OnnxEngine
     from hmerctl.runtime.load import load_raster
-    from hmerctl.runtime.reading import read
-    from hmerctl.runtime.recognizer import bundle_options, read_tokens
+    from hmerctl.runtime.recognizer import read_file, read_tokens
 
     yield f"{platform.machine()}, Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}"
     for path in bundles:
@@ -78,14 +76,13 @@ def readings(bundles: list[Path]) -> Iterator[Any]:
             sys.exit(f"{path}: its graphs are not ONNX; name bundles of other targets")
         engine = OnnxEngine(bundle, encoder_threads=1)
         for sample in manifest.samples:
-            file, contract = bundle.file(sample.file), manifest.preprocessing
-            pixels = load_raster(file, contract).pixels
+            file = bundle.file(sample.file)
+            pixels = load_raster(file, manifest.preprocessing).pixels
             row = {"bundle": manifest.bundle_id, "sample": Path(sample.file).stem}
             row["raster"] = hashlib.sha256(pixels.tobytes()).hexdigest()
             promised = row["raster"] == sample.raster_sha256 and read_tokens(bundle, engine, file) == sample.tokens
             for beams in BEAMS:
-                options = bundle_options(bundle, beams=beams)
-                best = read(engine, partial(load_raster, file), contract, bundle.padding(), options).best
+                best = read_file(bundle, engine, file, beams=beams).best
                 tokens, score = bundle.vocabulary.decode(best.ids), sum(best.log_probs)
                 yield {**row, "promised": promised, "beams": beams, "tokens": tokens, "log_prob": score}
 
