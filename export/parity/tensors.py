@@ -118,7 +118,7 @@ def check_tensors(
     bucket = next(b for b in padding.buckets if b not in empty)
     picture, steps = fitting(pictures, bucket, 1)[0], max_steps
     if tolerance.max_abs is None:  # beyond a label's end a decoder says nothing that could be kept
-        inside = [p for b in padding.buckets if b not in empty for p in fitting(pictures, b, len(pictures))]
+        inside = [p for p in pictures if any(fitting([p], b, 1) for b in padding.buckets)]
         picture = max(inside, key=lambda p: len(p.tokens))
         bucket = bucket_for(picture.pixels, padding.buckets)
         steps = min(len(picture.tokens) + 1, max_steps)
