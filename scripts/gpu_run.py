@@ -11,7 +11,6 @@ device, settings, curve, figures on the whole validation set, where the time wen
 import argparse
 import csv
 import json
-import os
 import platform
 import sys
 import tarfile
@@ -23,14 +22,15 @@ from typing import Any
 import torch
 
 from hmerctl.commands.train import seconds
+from hmerctl.runtime.device import available_cores
 from hmerctl.runtime.errors import ConfigError, DataError, HmerError
 from hmerctl.runtime.files import replaced_folder, write_text
 from hmerctl.train.checkpoint import load_checkpoint
 from hmerctl.train.config import Preset, load_preset, to_json
 from hmerctl.train.dataset import ARROW_FILE, JSON_FILE, ExpressionDataset
 from hmerctl.train.loop import BEST, LAST, RUN_FILE, MemoryExceededError, RunOptions, fit, read_run
-from hmerctl.train.run_data import load_validation, worker_count
-from hmerctl.train.validation import figures, read_batch
+from hmerctl.train.run_data import read_all, worker_count
+from hmerctl.train.validation import figures
 
 LARGEST = 60_000_000
 """Bytes of a packed dataset: what a borrowed machine takes in without ado."""
@@ -92,17 +92,10 @@ def train(preset: Preset, options: RunOptions) -> tuple[Preset, dict[str, Any]]:
     raise ConfigError(f"{options.out}: out of memory with train.batch_pixels = {preset.train.batch_pixels} too")
 
 
-def read_all(checkpoint: Path, valid: Path, device: torch.device) -> dict[str, float]:
+def figures_of(checkpoint: Path, valid: Path) -> dict[str, float]:
     """Figures of a checkpoint on a whole validation set, decoded greedily in batches."""
     model, info = load_checkpoint(checkpoint)
-    everything = replace(
-        info.preset, train=replace(info.preset.train, validate_samples=len(ExpressionDataset(valid)))
-    )
-    model = model.to(device)
-    read = []
-    for batch in load_validation(valid, info.vocabulary, everything):
-        batch.raster, batch.size = batch.raster.to(device), batch.size.to(device)
-        read += read_batch(model, batch)
+    read = read_all(model, valid, info.preset)
     return {"expressions": len(read), **figures(read)}
 
 
@@ -119,7 +112,7 @@ def curve(run: Path) -> list[dict[str, float]]:
 def describe(device: torch.device) -> dict[str, Any]:
     """The machine, as far as it explains the figures."""
     about: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__}
-    about["cores"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    about["cores"] = available_cores()
     about["drawing_processes"] = worker_count(1)
     about["device"] = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     if device.type == "cuda":
@@ -146,7 +139,7 @@ def run(packed: Path, out: Path, preset_name: str, settings: list[str], budget: 
     preset, result = train(preset, options)
     trained = time.monotonic()
     kept = [name for name in (BEST, LAST) if (folder / name).is_dir()]
-    read = {name: read_all(folder / name, valid, device) for name in kept}
+    read = {name: figures_of(folder / name, valid) for name in kept}
     reached = {
         "machine": describe(device),
         "result": {**result, "samples_per_second": round(result["samples"] / max(result["seconds"], 1e-9), 1)},

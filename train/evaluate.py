@@ -103,7 +103,7 @@ def load_readings(path: Path, dataset: ExpressionDataset) -> list[Reading]:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path}: not readings as hmerctl eval --readings writes them ({error})") from error
-    if [reading.id for reading in readings] != [dataset[i].id for i in range(len(dataset))]:
+    if [reading.id for reading in readings] != dataset.ids:
         raise DataError(f"{path}: holds readings of other data; make it with hmerctl eval --readings on all of it")
     return readings
 

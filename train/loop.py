@@ -129,10 +129,13 @@ class Budget(pl.Callback):
         self.last, self.step = now, trainer.global_step
         self.samples += len(batch.raster) * trainer.world_size
         self.epoch = batch.epoch
-        if trainer.strategy.reduce_boolean_decision(self.interrupt.wanted, all=False):
-            self._save_all(trainer)
-            raise StoppedError(f"{self.options.out}: stopped after {self.step} steps, state saved; --resume goes on")
-        if trainer.strategy.reduce_boolean_decision(self.progress() >= 1.0, all=False):
+        ends = self.interrupt.wanted or self.progress() >= 1.0
+        if trainer.strategy.reduce_boolean_decision(ends, all=False):
+            if trainer.strategy.reduce_boolean_decision(self.interrupt.wanted, all=False):
+                self._save_all(trainer)
+                raise StoppedError(
+                    f"{self.options.out}: stopped after {self.step} steps, state saved; --resume goes on"
+                )
             trainer.should_stop = True  # Lightning validates before it leaves
         elif trainer.strategy.reduce_boolean_decision(now - self.last_save > self.options.save_seconds, all=False):
             self.last_save = now

@@ -48,7 +48,7 @@ class BudgetBar(ProgressBar):
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """The newest ExpRate stays in sight from then on."""
-        if self._shown and trainer.state.fn == "fit":
+        if self._shown:
             self._bar.update(self._task, description=describe(trainer))
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

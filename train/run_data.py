@@ -1,7 +1,8 @@
 """Data of a training run: the stream of training batches and the fixed batches for validation."""
 
-import os
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -10,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hmerctl.runtime.buckets import Bucket, pad_all
+from hmerctl.runtime.device import available_cores
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.raster import RasterSpec
 from hmerctl.runtime.vocabulary import Vocabulary
@@ -20,7 +22,8 @@ from hmerctl.train.config import Preset
 from hmerctl.train.dataset import ExpressionDataset
 from hmerctl.train.inks import InkBank, Relabeller, TrainingInk, prepare
 from hmerctl.train.models.parts import MAX_STEPS
-from hmerctl.train.validation import ValidationBatch
+from hmerctl.train.models.recognizer import Recognizer
+from hmerctl.train.validation import Read, ValidationBatch, read_batch
 
 
 class Stream(IterableDataset):
@@ -97,8 +100,7 @@ def worker_count(devices: int) -> int:
     """
     if not torch.cuda.is_available():
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max((cores - 1) // max(devices, 1), 1)
+    return max((available_cores() - 1) // max(devices, 1), 1)
 
 
 def load_inks(folders: tuple[Path, ...], vocabulary: Vocabulary, spec: RasterSpec) -> list[TrainingInk]:
@@ -135,3 +137,22 @@ def load_validation(folder: Path, vocabulary: Vocabulary, preset: Preset) -> lis
             raster, size = map(torch.from_numpy, pad_all([pixels for pixels, _ in part], Bucket(height, width)))
             batches.append(ValidationBatch(raster, size, [label for _, label in part]))
     return batches
+
+
+def read_all(model: Recognizer, folder: Path, preset: Preset, limit: int | None = None) -> list[Read]:
+    """What a model reads in a dataset by greedy decoding, in batches, on a GPU where there is one.
+
+    Args:
+        model: in evaluation mode; it is on the CPU afterwards.
+        preset: of the raster contract.
+        limit: read so many expressions only, the same random ones for every model; None for all.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    train = replace(preset.train, validate_samples=limit or sys.maxsize)
+    read: list[Read] = []
+    model.to(device)
+    for batch in load_validation(folder, model.vocabulary, replace(preset, train=train)):
+        batch.raster, batch.size = batch.raster.to(device), batch.size.to(device)
+        read += read_batch(model, batch)
+    model.cpu()
+    return read

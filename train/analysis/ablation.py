@@ -7,14 +7,11 @@ that was stopped goes on from its last saved state; one that failed has a ``fail
 import dataclasses
 import functools
 import json
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from hmerctl.runtime.errors import ConfigError, HmerError, StoppedError
 from hmerctl.runtime.files import write_text
@@ -26,8 +23,8 @@ from hmerctl.train.config import preset_from_dict, to_json
 from hmerctl.train.loop import LAST, STATE, RunOptions, fit, start
 from hmerctl.train.models.recognizer import Recognizer
 from hmerctl.train.module import TrainingModule
-from hmerctl.train.run_data import load_validation
-from hmerctl.train.validation import Read, read_batch, scores
+from hmerctl.train.run_data import read_all
+from hmerctl.train.validation import scores
 
 ASKED, TRAINED, RESULT, FAILED = "asked.json", "trained.json", "result.json", "failed.json"
 
@@ -236,15 +233,7 @@ def _run(cell: Cell, grid: Grid, task: Task, cost: Callable[[Recognizer], Any], 
 
 def _score(model: Recognizer, cell: Cell, task: Task) -> dict[str, Any]:
     """Figures of greedy decoding, as in ``Scores``; ``exprate`` and ``within_*`` follow the token convention."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    train = dataclasses.replace(cell.preset.train, validate_samples=task.limit or sys.maxsize)
-    batches = load_validation(task.valid, model.vocabulary, dataclasses.replace(cell.preset, train=train))
-    read: list[Read] = []
-    model.to(device)
-    for batch in batches:
-        batch.raster, batch.size = batch.raster.to(device), batch.size.to(device)
-        read += read_batch(model, batch)
-    model.cpu()
+    read = read_all(model, task.valid, cell.preset, task.limit)
     found = scores(read)
     return {
         "expressions": found.expressions,
