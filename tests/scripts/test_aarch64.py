@@ -1,18 +1,15 @@
 """Comparing two machines: what is read on one, and that every difference is a fault. (A whole run needs qemu.)"""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from script_files import load_script
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("aarch64", ROOT / "scripts" / "aarch64.py")
-assert SPEC is not None and SPEC.loader is not None
-aarch64 = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(aarch64)
+aarch64 = load_script("aarch64")
 
 
 @pytest.fixture(scope="module")

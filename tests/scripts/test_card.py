@@ -1,18 +1,15 @@
 """The figures in the README and the model card come from the reports and stay where they belong."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from script_files import load_script
 
 from hmerctl.train.metrics.scores import Scores, score
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("card", ROOT / "scripts" / "card.py")
-assert SPEC is not None and SPEC.loader is not None
-card = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(card)
+card = load_script("card")
 
 CONFIDENCE = {"results": 986, "ece": 0.021, "ece_raw": 0.1, "aurc": 0.2, "coverage": 0.3, "risk": 0.05}
 

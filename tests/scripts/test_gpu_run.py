@@ -1,22 +1,18 @@
 """The script for a borrowed GPU, on a CPU: packs, trains, goes on, halves its batches, says what it reached."""
 
-import importlib.util
 import json
 import tarfile
 from pathlib import Path
 
 import pytest
 import torch
+from script_files import load_script
 from synthetic import TINY, make_dataset
 
 from hmerctl.train.config import load_preset
 from hmerctl.train.module import TrainingModule
 
-ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("gpu_run", ROOT / "scripts" / "gpu_run.py")
-assert SPEC is not None and SPEC.loader is not None
-gpu_run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(gpu_run)
+gpu_run = load_script("gpu_run")
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,11 @@
 """The tables of docs/targets/README.md are what the targets say of themselves."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from script_files import load_script
 
 from hmerctl.targets.base import find, names
 
-ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("proofs", ROOT / "scripts" / "proofs.py")
-assert SPEC is not None and SPEC.loader is not None
-proofs = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(proofs)
+proofs = load_script("proofs")
 
 
 @pytest.mark.parametrize("name", ["proofs", "refusals"])

@@ -199,46 +199,48 @@ def altered_metadata(encoder: onnx.ModelProto, step: onnx.ModelProto) -> None:
     next(entry for entry in step.metadata_props if entry.key == "stride").value = "16"
 
 
+def append(model: onnx.ModelProto, constants: dict[str, list[int]], *nodes: onnx.NodeProto) -> None:
+    """Nodes after all others, with int64 constants that they read."""
+    for name, values in constants.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), name))
+    model.graph.node.extend(nodes)
+
+
 def transposed_attention(encoder: onnx.ModelProto, step: onnx.ModelProto) -> None:
     """The attention that the host sees is written column by column: right tokens, boxes in wrong places."""
     swap_names(step, "attention", "attention_by_rows")
-    constants = {"map_axes": [0, 1], "map_from": [2], "map_to": [4], "all": [-1], "flat": [0, -1]}
-    for name, values in constants.items():
-        step.graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), name))
-    step.graph.node.extend(
-        [
-            helper.make_node("Shape", ["memory_mask"], ["mask_shape"]),
-            helper.make_node("Slice", ["mask_shape", "map_from", "map_to"], ["map_shape"]),
-            helper.make_node("Concat", ["all", "map_shape"], ["beams_and_map"], axis=0),
-            helper.make_node("Reshape", ["attention_by_rows", "beams_and_map"], ["attention_map"]),
-            helper.make_node("Transpose", ["attention_map"], ["attention_turned"], perm=[0, 2, 1]),
-            helper.make_node("Reshape", ["attention_turned", "flat"], ["attention"]),
-        ]
+    append(
+        step,
+        {"map_axes": [0, 1], "map_from": [2], "map_to": [4], "all": [-1], "flat": [0, -1]},
+        helper.make_node("Shape", ["memory_mask"], ["mask_shape"]),
+        helper.make_node("Slice", ["mask_shape", "map_from", "map_to"], ["map_shape"]),
+        helper.make_node("Concat", ["all", "map_shape"], ["beams_and_map"], axis=0),
+        helper.make_node("Reshape", ["attention_by_rows", "beams_and_map"], ["attention_map"]),
+        helper.make_node("Transpose", ["attention_map"], ["attention_turned"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["attention_turned", "flat"], ["attention"]),
     )
 
 
 def stale_cache_row(encoder: onnx.ModelProto, step: onnx.ModelProto) -> None:
     """The step gives back what stood in the cache, not the new row."""
     swap_names(step, "next_self_keys_1", "new_keys")
-    step.graph.initializer.append(numpy_helper.from_array(np.array([2], np.int64), "time_axis"))
-    step.graph.node.extend(
-        [
-            helper.make_node("Gather", ["self_keys_1", "position"], ["old_row"], axis=2),
-            helper.make_node("Squeeze", ["old_row", "time_axis"], ["next_self_keys_1"]),
-        ]
+    append(
+        step,
+        {"time_axis": [2]},
+        helper.make_node("Gather", ["self_keys_1", "position"], ["old_row"], axis=2),
+        helper.make_node("Squeeze", ["old_row", "time_axis"], ["next_self_keys_1"]),
     )
 
 
 def one_cache_for_all_beams(encoder: onnx.ModelProto, step: onnx.ModelProto) -> None:
     """Every beam remembers what the first one wrote: a single beam never shows it."""
     swap_names(step, "next_self_values_1", "own_values")
-    step.graph.initializer.append(numpy_helper.from_array(np.array([0], np.int64), "first_beam"))
-    step.graph.node.extend(
-        [
-            helper.make_node("Gather", ["own_values", "first_beam"], ["first_values"], axis=0),
-            helper.make_node("Shape", ["own_values"], ["values_shape"]),
-            helper.make_node("Expand", ["first_values", "values_shape"], ["next_self_values_1"]),
-        ]
+    append(
+        step,
+        {"first_beam": [0]},
+        helper.make_node("Gather", ["own_values", "first_beam"], ["first_values"], axis=0),
+        helper.make_node("Shape", ["own_values"], ["values_shape"]),
+        helper.make_node("Expand", ["first_values", "values_shape"], ["next_self_values_1"]),
     )
 
 

@@ -49,6 +49,14 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "last" / "model.safetensors")
 
 
+def assert_equal(found: Path, expected: Path, atol: float = 1e-6) -> None:
+    """Two runs ended with the same weights."""
+    ours, theirs = weights(found), weights(expected)
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=atol, msg=name)
+
+
 def test_a_run_learns_and_leaves_a_checkpoint_that_decodes(data, tmp_path):
     preset = load_preset("edge", [*TINY, "train.augment=false", "train.learning_rate=4e-3", "train.warmup_steps=10"])
     fit(preset, options(data, tmp_path / "run", 100))
@@ -67,10 +75,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(data, tmp_path, 
     fit(preset, options(data, tmp_path / "parts", 3))
     _, resumed = read_run(tmp_path / "parts")
     fit(preset, RunOptions(**{**resumed.__dict__, "max_steps": 6}))
-    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
-    assert whole.keys() == parts.keys()
-    for name, tensor in whole.items():
-        torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-6, msg=name)
+    assert_equal(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_a_resumed_run_plans_no_epoch_that_it_has_left(data, tmp_path, monkeypatch):
@@ -103,9 +108,7 @@ def test_drawing_processes_change_nothing_in_a_run(data, tmp_path, monkeypatch):
     fit(preset, options(data, tmp_path / "one", 5))
     monkeypatch.setattr("hmerctl.train.run_data.worker_count", lambda devices: 2)
     fit(preset, options(data, tmp_path / "two", 5))
-    drawn, plain = weights(tmp_path / "two"), weights(tmp_path / "one")
-    for name, tensor in plain.items():
-        torch.testing.assert_close(drawn[name], tensor, rtol=0, atol=1e-6, msg=name)
+    assert_equal(tmp_path / "two", tmp_path / "one")
 
 
 def test_workers_draw_on_all_cores_but_one_where_a_gpu_trains(monkeypatch):
@@ -133,9 +136,7 @@ def test_a_signal_stops_a_run_between_two_steps_and_nothing_is_lost(data, tmp_pa
     assert load_checkpoint(tmp_path / "parts/last")[1].training["steps"] == 2
     chosen, resumed = read_run(tmp_path / "parts")
     fit(chosen, resumed)
-    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
-    for name, tensor in whole.items():
-        torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-6, msg=name)
+    assert_equal(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_a_checkpoint_says_what_it_was_trained_on_and_under_which_licence(data, tmp_path):
@@ -169,9 +170,7 @@ def test_two_processes_learn_as_one_on_the_same_global_batches(data, tmp_path):
     losses = [column(tmp_path / str(devices), "loss") for devices in (1, 2)]
     assert len(losses[0]) == 3
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
-    one, two = weights(tmp_path / "1"), weights(tmp_path / "2")
-    for name, tensor in one.items():
-        torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-5, msg=name)
+    assert_equal(tmp_path / "2", tmp_path / "1", atol=1e-5)
 
 
 def test_a_run_folder_is_not_overwritten(data, tmp_path):
