@@ -19,7 +19,6 @@ class DenseNetConfig:
         stem: channels of the first convolution.
         bottleneck: channels between the 1x1 and the 3x3 convolution of a layer, in units of ``growth``.
         dropout: on what each layer adds.
-        inputs: channels of the raster.
     """
 
     blocks: tuple[int, ...] = (6, 12, 24)
@@ -27,7 +26,6 @@ class DenseNetConfig:
     stem: int = 64
     bottleneck: int = 4
     dropout: float = 0.0
-    inputs: int = 1
 
     def __post_init__(self) -> None:
         if len(self.blocks) != 3 or min(self.blocks) < 1:
@@ -96,7 +94,7 @@ class DenseNetEncoder(Encoder):
     def __init__(self, config: DenseNetConfig) -> None:
         super().__init__()
         self.stride = 16
-        self.stem = nn.Conv2d(config.inputs, config.stem, 7, 2, padding=3, bias=False)
+        self.stem = nn.Conv2d(1, config.stem, 7, 2, padding=3, bias=False)
         self.stem_norm = nn.BatchNorm2d(config.stem)
         channels = config.stem
         self.blocks, self.transitions = nn.ModuleList(), nn.ModuleList()

@@ -17,7 +17,6 @@ class EdgeConfig:
         middle: channels at stride 4, in ``middle_blocks`` residual blocks.
         top: channels at stride 8, in ``top_blocks`` residual blocks.
         channels: channels of the feature map.
-        inputs: channels of the raster.
     """
 
     stem: int = 32
@@ -26,7 +25,6 @@ class EdgeConfig:
     top: int = 160
     top_blocks: int = 5
     channels: int = 192
-    inputs: int = 1
 
 
 class ConvNorm(nn.Module):
@@ -63,7 +61,7 @@ class EdgeEncoder(Encoder):
     def __init__(self, config: EdgeConfig) -> None:
         super().__init__()
         self.stride, self.channels = 8, config.channels
-        self.stem = ConvNorm(config.inputs, config.stem, 5, 2)
+        self.stem = ConvNorm(1, config.stem, 5, 2)
         self.to_middle = ConvNorm(config.stem, config.middle, 3, 2)
         self.middle = nn.ModuleList(ResidualBlock(config.middle) for _ in range(config.middle_blocks))
         self.to_top = ConvNorm(config.middle, config.top, 3, 2)

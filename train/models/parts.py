@@ -129,7 +129,11 @@ def build(kind: str, options: dict[str, Any], **fixed: Any) -> nn.Module:
 
 
 def _check_numbers(config: type, options: dict[str, Any]) -> None:
-    """Counts and sizes are at least 1, or 0 where 0, for "without", is the default; no number is infinite or NaN."""
+    """Only options that there are; counts and sizes are at least 1, or 0 where 0, for "without", is the default; no
+    number is infinite or NaN."""
+    known = {option.name for option in dataclasses.fields(config)}
+    for unknown in sorted(set(options) - known):
+        raise ValueError(f"unknown option {unknown!r}; known are {', '.join(sorted(known)) or 'none'}")
     for option in dataclasses.fields(config):
         value, default = options.get(option.name, option.default), option.default
         if isinstance(default, bool) and not isinstance(value, bool):

@@ -93,12 +93,16 @@ class PositionConfig:
         if self.on not in ("features", "keys"):
             raise ValueError(f'on = {self.on!r}; choose "features" or "keys"')
 
+    def cover(self, rows: int, columns: int) -> None:
+        """Raise ValueError where the encoding cannot tell all cells of a map of this size their place."""
+
 
 class Position(nn.Module):
     """A position encoding of the feature map.
 
     Attributes:
         on: see ``PositionConfig.on``.
+        cover: see ``PositionConfig.cover``.
         reach: rows and columns of the bias it asks of attention scores (see ``relative.py``); None for none.
     """
 
@@ -106,7 +110,7 @@ class Position(nn.Module):
 
     def __init__(self, config: PositionConfig) -> None:
         super().__init__()
-        self.on = config.on
+        self.on, self.cover = config.on, config.cover
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """x (batch, channels, rows, columns), zero in padding; mask (batch, 1, rows, columns), 1 valid and 0
@@ -136,6 +140,12 @@ class TableConfig(PositionConfig):
 
     max_rows: int = 64
     max_columns: int = 256
+
+    def cover(self, rows: int, columns: int) -> None:
+        """See ``PositionConfig.cover``."""
+        for what, most, needed in (("rows", self.max_rows, rows), ("columns", self.max_columns, columns)):
+            if most < needed:
+                raise ValueError(f"max_{what} = {most} is too few, the largest raster has {needed} {what} of cells")
 
 
 class AxisTables(Position):

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from hmerctl.runtime.buckets import BUCKETS
 from hmerctl.runtime.errors import ConfigError
 from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.models import (  # noqa: F401  (they register their parts)
@@ -59,8 +60,20 @@ class Recognizer(nn.Module):
         self.context = cast(Context, build("context", config.context, channels=channels))
         decoder = build("decoder", config.decoder, channels=channels, vocabulary=len(vocabulary))
         self.decoder = cast(Decoder, decoder)
+        self._check_tables()
         if self.position.reach:
             self._add_relative_bias(self.position.reach)
+
+    def _check_tables(self) -> None:
+        """Position tables hold the map of the largest bucket, or a picture of some size would end training, or an
+        export, in the middle."""
+        rows, columns = (-(-max(sides) // self.encoder.stride) for sides in zip(*BUCKETS, strict=True))
+        for part in self.position.modules():
+            if isinstance(part, Position):
+                try:
+                    part.cover(rows, columns)
+                except ValueError as error:
+                    raise ConfigError(f"[model.position] name = {self.config.position['name']!r}: {error}") from error
 
     def _add_relative_bias(self, reach: tuple[int, int]) -> None:
         """Give the attention of context and decoder the bias that the position encoding asks for."""

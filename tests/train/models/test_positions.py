@@ -250,6 +250,7 @@ def test_every_part_passes_gradients_on(name: str) -> None:
         ({"name": "convolution", "kernel": 4}, "odd"),
         ({"name": "relative", "reach_rows": 0}, "at least 1"),
         ({"name": "sum", "parts": [{"name": "nothing"}]}, "choose one of"),
+        ({"name": "multi-scale", "rows": 9}, "unknown option 'rows'; known are max_columns, max_rows, on, "),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(options: dict, message: str) -> None:

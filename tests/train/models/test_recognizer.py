@@ -92,6 +92,25 @@ def test_relative_bias_needs_more_than_one_layer() -> None:
         recognizer({"name": "relative"}, {"name": "none"}, {**TRANSFORMER, "layers": 1})
 
 
+@pytest.mark.parametrize(
+    ("position", "message"),
+    [
+        ({"name": "multi-scale", "max_rows": 31}, "max_rows = 31 is too few, the largest raster has 32 rows"),
+        ({"name": "timing", "max_columns": 159}, "max_columns = 159 is too few, the largest raster has 160 columns"),
+        ({"name": "sum", "parts": [{"name": "learned", "max_rows": 8}]}, "name = 'sum': max_rows = 8 is too few"),
+    ],
+)
+def test_a_position_table_smaller_than_the_largest_raster_is_refused(position: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        recognizer(position, {"name": "none"}, TRANSFORMER)
+
+
+def test_an_option_that_a_part_does_not_have_is_refused_in_one_line() -> None:
+    encoder = {"name": "edge", "inputs": 6}
+    with pytest.raises(ConfigError, match=r"\[model.encoder\] name = 'edge': unknown option 'inputs'; known"):
+        Recognizer(ModelConfig(encoder=encoder), VOCABULARY)
+
+
 @pytest.mark.parametrize("position", ["none", "multi-scale", "relative", "sum"])
 @pytest.mark.parametrize("context", ["none", "bigru", "md-gru", "md-lstm", "self-attention"])
 @pytest.mark.parametrize("decoder", [TRANSFORMER, {**GRU, "coverage": 3}])
