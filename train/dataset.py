@@ -1,18 +1,16 @@
 """The dataset folder: expressions with their labels in one memory-mapped Arrow file.
 
 A folder holds ``expressions.arrow`` (Arrow IPC file, one row per expression) and ``dataset.json`` (format version,
-version of the raster contract, number of expressions, their origins, the report of how they came to be). Rows are
-written in the order given and stay in it, so an index names the same expression for as long as the folder is not
-written anew.
+number of expressions, their origins, the report of how they came to be). Rows are written in the order given and stay
+in it, so an index names the same expression for as long as the folder is not written anew. Inks and pictures are kept
+as they are and drawn by whichever raster contract a model asks for.
 """
 
 import bisect
-import io
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, is_dataclass
-from functools import cached_property
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from hmerctl.runtime.errors import DataError
-from hmerctl.runtime.files import png, replaced_folder
+from hmerctl.runtime.errors import DataError, PictureError
+from hmerctl.runtime.files import replaced_folder
 from hmerctl.runtime.ink import Ink, Symbol
-from hmerctl.runtime.picture import rasterise_picture
-from hmerctl.runtime.raster import CONTRACT_VERSION, Raster, RasterSpec, rasterise_ink
+from hmerctl.runtime.picture import picture_drawer, read_grey
+from hmerctl.runtime.raster import Raster, RasterSpec, rasterise_ink
 
-FORMAT_VERSION = 1
-"""Raised when a reader of the old format would misread the new one."""
+FORMAT_VERSION = 2
+"""Raised when a reader of the old format would misread the new one. Format 1 kept rasters in place of pictures."""
 
 ARROW_FILE = "expressions.arrow"
 JSON_FILE = "dataset.json"
@@ -42,11 +40,13 @@ SCHEMA = pa.schema(
         pa.field("symbol_labels", pa.list_(pa.string())),  # vocabulary token of each symbol group, "" if unknown
         pa.field("symbol_strokes", pa.list_(pa.list_(pa.int32()))),  # stroke indices of each symbol group
         pa.field("symbols_match", pa.bool_()),  # the groups agree with the tokens; null without groups
-        pa.field("picture", pa.binary()),  # PNG of the normalised raster, 8-bit grey, ink 255 on 0
+        pa.field("picture", pa.binary()),  # a picture file; ``data prepare`` writes grey PNG
     ]
 )
 
 _ROWS_PER_BATCH = 1024
+_PICTURES_PER_BATCH = 64 * 2**20
+"""Bytes; a column of a batch may not hold 2 GiB."""
 
 
 @dataclass(frozen=True)
@@ -57,31 +57,39 @@ class Expression:
         id: unique name in the dataset, usually the file's stem.
         tokens: the label, normalised LaTeX tokens.
         ink: the strokes as read, coordinates rounded to float32; None in a picture dataset.
-        raster: the normalised picture; None in an ink dataset (draw ``ink`` with the raster contract). ``scale`` and
-            ``origin`` are not kept: 1 and (0, 0).
+        picture: the contents of a picture file of any kind that ``recognize`` reads; None in an ink dataset.
         symbols_match: whether ``ink.symbols`` has the symbols of ``tokens``, no more and no fewer; None without them.
     """
 
     id: str
     tokens: tuple[str, ...]
     ink: Ink | None = None
-    raster: Raster | None = None
+    picture: bytes | None = field(default=None, repr=False)
     symbols_match: bool | None = None
 
-    def drawn(self, spec: RasterSpec | None = None) -> Raster:
-        """The raster that an encoder sees: the picture, or the ink drawn by the raster contract. A picture is kept as
-        the default contract draws it; for another it is drawn anew from that, as any picture is.
+    def source(self) -> Ink | Image.Image:
+        """What a ``Recognizer`` reads: the picture, decoded, or the ink.
 
         Raises:
-            DataError: there is neither.
+            DataError: there is neither, or the picture is broken.
         """
-        if self.raster is not None:
-            if spec is None or spec == RasterSpec() or self.raster.blank is not None:
-                return self.raster
-            return rasterise_picture(Image.fromarray(255 - self.raster.pixels), spec)
+        if self.picture is not None:
+            try:
+                return Image.fromarray(read_grey(self.picture))
+            except PictureError as error:
+                raise DataError(f"{self.id}: {error}; prepare the dataset again") from error
         if self.ink is None:
             raise DataError(f"{self.id}: neither ink nor picture in the dataset")
-        return rasterise_ink(self.ink, spec)
+        return self.ink
+
+    def drawer(self) -> Callable[[RasterSpec], Raster]:
+        """Draws it by any raster contract, just as a file that holds it would be drawn. Errors as of ``source``."""
+        source = self.source()
+        return partial(rasterise_ink, source) if isinstance(source, Ink) else picture_drawer(source)
+
+    def drawn(self, spec: RasterSpec | None = None) -> Raster:
+        """The raster that an encoder sees, by one contract. Errors as of ``source``."""
+        return self.drawer()(spec or RasterSpec())
 
 
 @dataclass(frozen=True)
@@ -118,11 +126,10 @@ def write_dataset(
     check_replaceable(target)
     try:
         with replaced_folder(target) as folder:
-            count = _write_arrow(folder / ARROW_FILE, iter(expressions))
+            count = _write_arrow(folder / ARROW_FILE, expressions)
             plain = asdict(report) if is_dataclass(report) and not isinstance(report, type) else dict(report)
-            versions = {"format_version": FORMAT_VERSION, "raster_contract": CONTRACT_VERSION}
             named = [asdict(origin) for origin in dict.fromkeys(origins)]
-            about = {**versions, "count": count, "origins": named, "report": plain}
+            about = {"format_version": FORMAT_VERSION, "count": count, "origins": named, "report": plain}
             (folder / JSON_FILE).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
@@ -138,16 +145,29 @@ def check_replaceable(target: Path) -> None:
         raise DataError(f"{target}: exists and is not a folder; name a new folder")
 
 
-def _write_arrow(path: Path, expressions: Iterator[Expression]) -> int:
+def _write_arrow(path: Path, expressions: Iterable[Expression]) -> int:
     seen: set[str] = set()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-        while rows := list(islice(expressions, _ROWS_PER_BATCH)):
+        for rows in _in_batches(expressions):
             for row in rows:
                 if row.id in seen:
                     raise DataError(f"{row.id}: this id comes twice; ids must be unique in a dataset")
                 seen.add(row.id)
             writer.write_batch(pa.RecordBatch.from_pylist([_to_row(row) for row in rows], schema=SCHEMA))
     return len(seen)
+
+
+def _in_batches(expressions: Iterable[Expression]) -> Iterator[list[Expression]]:
+    rows: list[Expression] = []
+    size = 0
+    for expression in expressions:
+        rows.append(expression)
+        size += len(expression.picture or b"")
+        if len(rows) == _ROWS_PER_BATCH or size >= _PICTURES_PER_BATCH:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
 
 def _to_row(expression: Expression) -> dict[str, Any]:
@@ -162,8 +182,8 @@ def _to_row(expression: Expression) -> dict[str, Any]:
             row["symbol_labels"] = [s.label for s in ink.symbols]
             row["symbol_strokes"] = [list(s.strokes) for s in ink.symbols]
             row["symbols_match"] = expression.symbols_match
-    if expression.raster is not None:
-        row["picture"] = png(Image.fromarray(expression.raster.pixels))
+    if expression.picture is not None:
+        row["picture"] = expression.picture
     return row
 
 
@@ -174,7 +194,8 @@ class ExpressionDataset:
     dataset (for loader processes) is only its path.
 
     Raises:
-        DataError: the folder is not a dataset, is damaged, or was written by a newer version.
+        DataError: the folder is not a dataset, is damaged, was written by a newer version, or holds pictures as an
+            older version kept them.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -194,11 +215,9 @@ class ExpressionDataset:
         self._ends: list[int] = ends.tolist()
         if len(self) != self.about["count"]:
             raise DataError(f"{arrow}: holds {len(self)} expressions, {JSON_FILE} says {self.about['count']}")
-        contract = self.about.get("raster_contract")
-        if contract != CONTRACT_VERSION and any(batch.has_pictures for batch in self._batches):
+        if self.about["format_version"] < 2 and any(batch.has_pictures for batch in self._batches):
             raise DataError(
-                f"{self.path}: its pictures follow raster contract {contract}, this version has {CONTRACT_VERSION}; "
-                "prepare the dataset again"
+                f"{self.path}: format 1 kept rasters in place of its pictures; prepare the dataset again from them"
             )
 
     def __reduce__(self) -> tuple[type, tuple[Path]]:
@@ -258,8 +277,10 @@ def _read_about(path: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file}: is damaged ({error!r}); prepare the dataset again") from error
-    if version != FORMAT_VERSION:
-        raise DataError(f"{file}: format {version}, this version reads {FORMAT_VERSION}; prepare the dataset again")
+    if version not in range(1, FORMAT_VERSION + 1):
+        raise DataError(
+            f"{file}: format {version}, this version reads up to {FORMAT_VERSION}; prepare the dataset again"
+        )
     return about
 
 
@@ -281,12 +302,11 @@ class _Batch:
 
     def expression(self, row: int) -> Expression:
         name = self.ids[row].as_py()
-        picture = self._picture[row].as_py()
         return Expression(
             name,
             tuple(self.tokens[row].as_py().split()),
             self._ink(row, name),
-            None if picture is None else Raster(_decode(picture), 1.0, (0.0, 0.0)),
+            self._picture[row].as_py(),
             self._match[row].as_py(),
         )
 
@@ -324,8 +344,3 @@ class _Lists:
     def numpy(self, row: int) -> np.ndarray:
         assert self._flat is not None
         return self._flat[self.offsets[row] : self.offsets[row + 1]]
-
-
-def _decode(png: bytes) -> np.ndarray:
-    with Image.open(io.BytesIO(png)) as image:
-        return np.asarray(image.convert("L"))

@@ -65,7 +65,7 @@ def read_dataset(
     options = options or DecodeOptions()
     for index in range(len(dataset)):
         expression = dataset[index]
-        look = read(engine, expression.drawn, spec, padding, options)
+        look = read(engine, expression.drawer(), spec, padding, options)
         known = [token for token in expression.tokens if token in vocabulary.ids]
         log_probs: tuple[float, ...] = ()
         if forced and len(known) == len(expression.tokens):

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from PIL import Image
+
 from hmerctl.runtime.errors import DataError, HmerError
+from hmerctl.runtime.files import png
 from hmerctl.runtime.inkml import read_inkml
-from hmerctl.runtime.picture import rasterise_picture
+from hmerctl.runtime.picture import WORK_PIXELS, rasterise_picture, read_grey
+from hmerctl.runtime.resample import reduce
 from hmerctl.runtime.vocabulary import CROHME, Vocabulary
 from hmerctl.train.archives import SourceFile, read_files
 from hmerctl.train.captions import Caption, read_captions
@@ -178,15 +182,21 @@ def prepare_pictures(
     watch: Watch = iter,
     origin: Origin | None = None,
 ) -> Report:
-    """Make a dataset of pictures; each is stored as its normalised raster. Arguments and errors as for inks."""
+    """Make a dataset of pictures. Arguments and errors as for inks.
+
+    Each is kept as grey PNG, reduced only where it has more pixels than any raster contract looks at: what is read in
+    it is what is read in its file, bit for bit.
+    """
     report, labels = _start(source, captions, out, vocabulary)
 
     def convert(file: SourceFile, data: bytes) -> Expression:
         tokens = labels.find(file.stem, None)
-        raster = rasterise_picture(data)
+        grey, _ = reduce(read_grey(data), WORK_PIXELS)
+        image = Image.fromarray(grey)
+        raster = rasterise_picture(image)
         if raster.blank:
             raise _UnusableError("blank-picture", raster.blank)
-        return Expression(file.stem, tokens, raster=raster)
+        return Expression(file.stem, tokens, picture=png(image))
 
     files = watch(read_files(source, PICTURE_SUFFIXES))
     return _write(out, _expressions(files, convert, report), labels, origin)

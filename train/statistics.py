@@ -84,7 +84,7 @@ def describe(
         expression = dataset[i]
         lengths.append(len(expression.tokens))
         tokens.update(expression.tokens)
-        pictures += expression.raster is not None
+        pictures += expression.picture is not None
         with_symbols += expression.symbols_match is not None
         symbols_match += expression.symbols_match is True
         if expression.ink is not None:

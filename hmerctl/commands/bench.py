@@ -77,12 +77,10 @@ def run(
 
 
 def _expressions(data: Path) -> list["Source"]:
-    """The inks of a dataset, or its rasters where it holds pictures."""
+    """The inks and decoded pictures of a dataset."""
     from hmerctl.train.dataset import ExpressionDataset
 
-    dataset = ExpressionDataset(data)
-    expressions = [dataset[i] for i in range(len(dataset))]
-    return [e.ink if e.ink is not None else e.drawn() for e in expressions]
+    return [expression.source() for expression in ExpressionDataset(data)]
 
 
 @bench.command("report")

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw
 from typer.testing import CliRunner, Result
 
 from hmerctl.cli import app
 from hmerctl.runtime import shipped
+from hmerctl.runtime.bench import _in_rounds as in_rounds
 
 
 def hmerctl(*arguments: object) -> Result:
@@ -108,3 +110,23 @@ def test_bench_json(shared_tiny: Path, ink: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(bench, "QUICK", bench.Plan(5, 0, 0, 0))
     value = json.loads(hmerctl("bench", "run", shared_tiny, "--quick", "--json", "--inks", ink).stdout)
     assert value["queries"] >= 5 and np.isfinite(value["latency"]["p99"])
+
+
+def test_bench_asks_with_the_pictures_of_a_dataset(
+    shared_tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are, so that finding their ink and drawing it by the bundle's contract is timed."""
+    from hmerctl.runtime import bench
+    from hmerctl.runtime.files import png
+    from hmerctl.train.dataset import Expression, write_dataset
+
+    image = Image.new("L", (120, 80), 255)
+    ImageDraw.Draw(image).line([(10, 10), (100, 60)], fill=0, width=5)
+    write_dataset(tmp_path / "d", [Expression("a", ("x",), picture=png(image))], {})
+    asked = []
+    monkeypatch.setattr(bench, "QUICK", bench.Plan(5, 0, 0, 0))
+    monkeypatch.setattr(bench, "_in_rounds", lambda strata: (asked.append(strata), in_rounds(strata))[1])
+    value = json.loads(hmerctl("bench", "run", shared_tiny, "--quick", "--json", "--data", tmp_path / "d").stdout)
+    (((name, sources),),) = (asked[0].items(),)
+    assert (value["inks"], value["order"], name) == (1, "rounds", "short")
+    assert isinstance(sources[0], Image.Image) and np.array_equal(np.asarray(sources[0]), np.asarray(image))

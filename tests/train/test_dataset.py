@@ -10,16 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from PIL import Image, ImageDraw
 
 from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.files import png
 from hmerctl.runtime.ink import Ink, Symbol
-from hmerctl.runtime.raster import Raster, RasterSpec, rasterise_ink
+from hmerctl.runtime.load import load_raster
+from hmerctl.runtime.raster import RasterSpec, rasterise_ink
 from hmerctl.train.dataset import ARROW_FILE, JSON_FILE, SCHEMA, Expression, ExpressionDataset, Origin, write_dataset
 
 
 def ink(name: str = "one") -> Ink:
     strokes = (np.array([[0.0, 0.0], [1.5, 2.25]]), np.array([[7.0, -3.0]]))
     return Ink(strokes, (Symbol("x", (0,)), Symbol("", (1,))), " $x1$", name)
+
+
+def line(width: int) -> bytes:
+    """A PNG file of a diagonal line."""
+    image = Image.new("L", (120, 80), 255)
+    ImageDraw.Draw(image).line([(10, 10), (100, 60)], fill=0, width=width)
+    return png(image)
 
 
 def assert_same(read: Expression, written: Expression) -> None:
@@ -30,16 +40,13 @@ def assert_same(read: Expression, written: Expression) -> None:
         assert read.ink.truth == written.ink.truth
         assert [s.tolist() for s in read.ink.strokes] == [s.tolist() for s in written.ink.strokes]
         assert {s.dtype for s in read.ink.strokes} == {np.dtype(np.float64)}
-    if written.raster is not None:
-        assert read.raster is not None
-        np.testing.assert_array_equal(read.raster.pixels, written.raster.pixels)
+    assert read.picture == written.picture
 
 
 def test_ink_and_picture_come_back(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 31), np.uint8)
     written = [
         Expression("one", ("x", "1"), ink(), symbols_match=True),
-        Expression("two", ("y",), raster=Raster(pixels, 1.0, (0.0, 0.0))),
+        Expression("two", ("y",), picture=line(9)),
         Expression("three", ("z",), Ink((np.ones((1, 2)),), id="three")),
     ]
     assert write_dataset(tmp_path / "d", iter(written), {"read": 3}) == 3
@@ -191,16 +198,25 @@ def test_a_damaged_dataset_is_refused_by_name(tmp_path: Path, damage, message: s
     assert "\n" not in str(error.value)
 
 
-def test_pictures_of_another_raster_contract_are_refused_and_inks_are_not(tmp_path: Path) -> None:
-    """Inks are drawn anew, stored rasters cannot be."""
-    raster = Raster(np.zeros((9, 9), np.uint8), 1.0, (0.0, 0.0))
-    for name, row in {"ink": Expression("a", ("x",), ink()), "pic": Expression("a", ("x",), raster=raster)}.items():
+def test_rasters_of_format_1_are_refused_and_its_inks_are_read(tmp_path: Path) -> None:
+    for name, row in {"ink": Expression("a", ("x",), ink()), "pic": Expression("a", ("x",), picture=line(3))}.items():
         write_dataset(tmp_path / name, [row], {})
         about = json.loads((tmp_path / name / JSON_FILE).read_text())
-        (tmp_path / name / JSON_FILE).write_text(json.dumps({**about, "raster_contract": 0}))
+        (tmp_path / name / JSON_FILE).write_text(json.dumps({**about, "format_version": 1}))
     assert len(ExpressionDataset(tmp_path / "ink")) == 1
-    with pytest.raises(DataError, match="raster contract 0"):
+    with pytest.raises(
+        DataError, match=r"pic: format 1 kept rasters in place of its pictures; prepare .* from them$"
+    ):
         ExpressionDataset(tmp_path / "pic")
+
+
+def test_large_pictures_come_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmerctl.train.dataset._PICTURES_PER_BATCH", 3 * len(line(5)))
+    rows = [Expression(str(i), ("x",), picture=line(5)) for i in range(7)]
+    write_dataset(tmp_path / "d", rows, {})
+    with pa.ipc.open_file(tmp_path / "d" / ARROW_FILE) as reader:
+        assert [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)] == [3, 3, 1]
+    assert list(ExpressionDataset(tmp_path / "d")) == rows
 
 
 def test_what_is_no_dataset_says_how_to_make_one(tmp_path: Path) -> None:
@@ -232,10 +248,24 @@ def test_damaged_origins_are_told(tmp_path: Path) -> None:
         _ = ExpressionDataset(tmp_path / "a").origins
 
 
-def test_a_picture_is_drawn_anew_for_another_contract():
-    picture = rasterise_ink(Ink((np.array([[0.0, 0.0], [60.0, 40.0]]), np.array([[60.0, 0.0], [0.0, 40.0]]))))
-    expression = Expression("x", ("x",), raster=picture)
-    assert expression.drawn() is expression.drawn(RasterSpec()) is picture
-    larger = expression.drawn(RasterSpec(symbol_extent=30, stroke_extent=26)).pixels
-    height, width = picture.pixels.shape
-    assert 1.3 < (larger.shape[0] - 14) / (height - 14) < 1.7 and 1.3 < (larger.shape[1] - 14) / (width - 14) < 1.7
+def test_a_picture_is_drawn_by_any_contract_as_its_file_is():
+    expression = Expression("x", ("x",), picture=line(5))
+    draw = expression.drawer()
+    for spec in (RasterSpec(), RasterSpec(symbol_extent=30, stroke_extent=26)):
+        expected = load_raster(line(5), spec)
+        for raster in (draw(spec), expression.drawn(spec)):
+            np.testing.assert_array_equal(raster.pixels, expected.pixels)
+            assert (raster.scale, raster.origin) == (expected.scale, expected.origin)
+
+
+def test_ink_is_drawn_by_any_contract():
+    expression = Expression("x", ("x",), ink())
+    spec = RasterSpec(symbol_extent=30, stroke_extent=26)
+    np.testing.assert_array_equal(expression.drawn(spec).pixels, rasterise_ink(ink(), spec).pixels)
+
+
+def test_what_cannot_be_drawn_is_told_by_its_id():
+    with pytest.raises(DataError, match="lost: neither ink nor picture"):
+        Expression("lost", ("x",)).drawn()
+    with pytest.raises(DataError, match=r"torn: picture: .*; prepare the dataset again"):
+        Expression("torn", ("x",), picture=line(5)[:60]).drawn()

@@ -4,15 +4,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw
 
 from hmerctl.runtime.errors import DataError
+from hmerctl.runtime.files import png
 from hmerctl.runtime.ink import Ink, Symbol
-from hmerctl.runtime.raster import Raster, rasterise_ink
+from hmerctl.runtime.picture import rasterise_picture
+from hmerctl.runtime.raster import rasterise_ink
 from hmerctl.train.dataset import Expression, ExpressionDataset, write_dataset
 from hmerctl.train.sheet import contact_sheet, save_sheet
 from hmerctl.train.statistics import describe
 
 STROKE = np.array([[0.0, 0.0], [30.0, 40.0]])
+
+
+def dashes(count: int) -> bytes:
+    """A PNG file of dashes side by side, dark on light."""
+    image = Image.new("L", (30 * count + 10, 60), 255)
+    for i in range(count):
+        ImageDraw.Draw(image).line([(30 * i + 10, 30), (30 * i + 30, 30)], fill=0, width=3)
+    return png(image)
+
+
+PICTURE = dashes(10)
 
 
 def expression(name: str, tokens: str, strokes: int = 1, match: bool | None = None) -> Expression:
@@ -22,12 +36,11 @@ def expression(name: str, tokens: str, strokes: int = 1, match: bool | None = No
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> ExpressionDataset:
-    picture = Raster(np.full((90, 300), 255, np.uint8), 1.0, (0.0, 0.0))
     rows = [
         expression("a", "x", match=True),
         expression("b", "x " * 12, strokes=3, match=False),
         expression("c", "\\aleph x" + " x" * 7),
-        Expression("d", ("y",), raster=picture),
+        Expression("d", ("y",), picture=PICTURE),
     ]
     write_dataset(tmp_path / "d", rows, {})
     return ExpressionDataset(tmp_path / "d")
@@ -52,9 +65,10 @@ def test_sizes_are_those_the_encoder_gets(dataset: ExpressionDataset) -> None:
     ink = dataset[0].ink
     assert ink is not None
     height, width = rasterise_ink(ink).pixels.shape
-    assert (s.heights.count, s.heights.percentiles[0], s.heights.percentiles[100]) == (4, height, 90)
-    assert (s.widths.percentiles[0], s.widths.percentiles[100]) == (width, 300)
-    assert s.buckets == {"64 x 128": 3, "96 x 384": 1}
+    high, wide = rasterise_picture(PICTURE).pixels.shape
+    assert (s.heights.count, s.heights.percentiles[0], s.heights.percentiles[100]) == (4, high, height)
+    assert (s.widths.percentiles[0], s.widths.percentiles[100]) == (width, wide)
+    assert s.buckets == {"64 x 128": 3, "64 x 384": 1}
 
 
 def test_fewer_rasters_can_be_measured(dataset: ExpressionDataset) -> None:
@@ -79,13 +93,15 @@ def test_a_sheet_shows_every_expression_dark_on_light(dataset: ExpressionDataset
 
 
 def test_a_wide_raster_is_shrunk_and_a_long_label_wrapped() -> None:
-    wide = Raster(np.full((20, 1280), 255, np.uint8), 1.0, (0.0, 0.0))
-    short = contact_sheet([Expression("a", ("x",), raster=wide)])
-    long = contact_sheet([Expression("a", ("x",) * 200, raster=wide)])
+    wide = dashes(40)
+    raster = rasterise_picture(wide).pixels
+    assert raster.shape[1] > 1000
+    short = contact_sheet([Expression("a", ("x",), picture=wide)])
+    long = contact_sheet([Expression("a", ("x",) * 200, picture=wide)])
     assert short.width == long.width < 500
-    # All 1280 x 20 pixels of ink, shrunk, are there.
-    assert (np.asarray(short) < 64).sum() >= 440 * 6
-    assert short.height < 20 + 16 + 3 * 10
+    shown = 255 - np.asarray(short)[10 : 10 + raster.shape[0] // 2, 10:470].astype(int)
+    assert shown.any(0).sum() > 300, "all of its width is there"
+    assert short.height < raster.shape[0] + 16 + 3 * 10
     assert long.height > short.height
 
 
