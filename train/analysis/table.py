@@ -1,5 +1,6 @@
 """The table of an ablation, for people (Markdown) and for programs (JSON)."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 
@@ -7,7 +8,7 @@ from hmerctl.runtime.files import write_text
 from hmerctl.train.analysis.ablation import Result, Task
 from hmerctl.train.analysis.grid import Grid
 from hmerctl.train.config import to_json
-from hmerctl.train.metrics.statistics import compare
+from hmerctl.train.metrics.statistics import PairedTest, compare, holm
 
 
 def _figure(value: Callable[[Result], float], spec: str) -> Callable[[Sequence[Result]], str]:
@@ -43,7 +44,7 @@ COLUMNS: tuple[tuple[str, Callable[[Sequence[Result]], str]], ...] = (
 )
 """Title, and what stands in it for the results of one variant."""
 
-VERSUS = "points over first [95 %] (p)"
+VERSUS = "points over first [95 %] (p; Holm)"
 
 HEADERS = ["run", *(title for title, _ in COLUMNS), VERSUS]
 
@@ -52,31 +53,51 @@ PARTS = {"accuracy": [0, 1, 2, 3, 4, 5, 6, 14], "cost": [0, 7, 8, 9, 10, 11, 12,
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:
-    """A row for each variant, in order: the mean over the seeds that did not fail.
-
-    The last column compares with the first variant, expression by expression: the difference in ExpRate, its
-    bootstrap interval, and the p of McNemar's exact test. They know the chance in the choice of expressions and
-    nothing of that in training. It is left out ("-") where the seeds are several, or the pictures are not the same.
-    """
-    variants: dict[str, list[Result]] = {}
-    for result in results:
-        variants.setdefault(result["variant"], []).append(result)
-    good = {name: [r for r in group if "failed" not in r] for name, group in variants.items()}
-    first = next(iter(good.values()), [])
+    """A row for each variant, in order: the mean over the seeds that did not fail, and what ``versus`` says."""
+    good = _variants(results)
+    compared = versus(results)
     return [
-        [name, *(text(group) for _, text in COLUMNS), _versus(first, group)]
+        [name, *(text(group) for _, text in COLUMNS), _compared(compared.get(name))]
         if group
         else [name, "failed", *["-"] * len(COLUMNS)]
         for name, group in good.items()
     ]
 
 
-def _versus(first: Sequence[Result], group: Sequence[Result]) -> str:
-    if group is first or len(group) > 1 or len(first) != 1 or first[0]["raster"] != group[0]["raster"]:
+def versus(results: Sequence[Result]) -> dict[str, tuple[PairedTest, float]]:
+    """Variants compared with the first one, expression by expression.
+
+    Returns:
+        for each variant the test of its ExpRate (McNemar's exact test, bootstrap interval of the difference), and
+        McNemar's p adjusted for the number of variants by ``holm``. They know the chance in the choice of expressions
+        and nothing of that in training. Variants of several seeds, or with other pictures, are left out.
+    """
+    variants = _variants(results)
+    first = next(iter(variants.values()), [])
+    tests = {
+        name: compare(first[0]["right"], group[0]["right"])
+        for name, group in variants.items()
+        if group is not first and len(group) == len(first) == 1 and first[0]["raster"] == group[0]["raster"]
+    }
+    adjusted = holm([test.p_mcnemar for test in tests.values()])
+    return {name: (test, p) for (name, test), p in zip(tests.items(), adjusted, strict=True)}
+
+
+def _variants(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The runs of each variant that did not fail, in the order of the grid; all of its seeds may have."""
+    variants: dict[str, list[Result]] = {result["variant"]: [] for result in results}
+    for result in results:
+        if "failed" not in result:
+            variants[result["variant"]].append(result)
+    return variants
+
+
+def _compared(found: tuple[PairedTest, float] | None) -> str:
+    if found is None:
         return "-"
-    test = compare(first[0]["right"], group[0]["right"])
+    test, adjusted = found
     points = [100 * value for value in (test.difference, test.interval.low, test.interval.high)]
-    return "{:+.1f} [{:+.1f}, {:+.1f}] ({:.2g})".format(*points, test.p_mcnemar)
+    return "{:+.1f} [{:+.1f}, {:+.1f}] ({:.2g}; {:.2g})".format(*points, test.p_mcnemar, adjusted)
 
 
 def budget(grid: Grid, task: Task) -> str:
@@ -104,8 +125,15 @@ def markdown(title: str, notes: Sequence[str], results: Sequence[Result]) -> str
 
 
 def plain(results: Sequence[Result]) -> list[Result]:
-    """Results for programs, without the verdict on every single expression."""
-    return [{key: value for key, value in result.items() if key != "right"} for result in results]
+    """Results for programs: ``versus`` in place of the verdict on every single expression."""
+    compared = {
+        name: {"versus": {**dataclasses.asdict(test), "p_holm": adjusted}}
+        for name, (test, adjusted) in versus(results).items()
+    }
+    return [
+        {key: value for key, value in result.items() if key != "right"} | compared.get(result["variant"], {})
+        for result in results
+    ]
 
 
 def write_table(grid: Grid, task: Task, results: Sequence[Result], notes: Sequence[str]) -> None:

@@ -91,6 +91,20 @@ def compare(
     )
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Each p adjusted for how many comparisons were made (Holm 1979), in the same order.
+
+    Those that stay below a level are, all together, wrong with at most that probability, however they depend on each
+    other.
+    """
+    adjusted = [0.0] * len(p_values)
+    so_far = 0.0
+    for rank, index in enumerate(np.argsort(p_values, kind="stable").tolist()):
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = so_far
+    return adjusted
+
+
 def _resampled_means(
     values: Sequence[float] | npt.NDArray[np.generic], resamples: int, seed: int
 ) -> npt.NDArray[np.float64]:

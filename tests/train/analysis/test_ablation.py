@@ -17,7 +17,7 @@ from hmerctl.train.analysis import ablation
 from hmerctl.train.analysis.ablation import Task, measure_grid, run_grid
 from hmerctl.train.analysis.grid import Grid, read_grid
 from hmerctl.train.analysis.jobs import places, run_apart
-from hmerctl.train.analysis.table import HEADERS, PARTS, budget, markdown, rows
+from hmerctl.train.analysis.table import HEADERS, PARTS, budget, markdown, plain, rows
 from hmerctl.train.models.recognizer import Recognizer
 
 
@@ -192,12 +192,20 @@ def test_the_table_compares_with_the_first_run() -> None:
         "step ms": "0.50",
         "steps": "10",
         "minutes": "1.5",
-        "points over first [95 %] (p)": "-",
+        "points over first [95 %] (p; Holm)": "-",
     }
-    assert re.fullmatch(r"\+80\.0 \[\+50\.0, \+100\.0\] \(0\.0078\)", second[-1])
+    assert re.fullmatch(r"\+80\.0 \[\+50\.0, \+100\.0\] \(0\.0078; 0\.0078\)", second[-1])
     assert sorted({column for part in PARTS.values() for column in part}) == list(range(len(HEADERS)))
     text = markdown("Title", ["a note"], ten)
     assert text.startswith("# Title\n\n- a note\n\n| run | ExpRate % |") and text.count("\n|") == 4
+
+
+def test_the_more_comparisons_the_larger_p() -> None:
+    results = [result("a", [True] * 2 + [False] * 8), *(result(name, [True] * 10) for name in "bc")]
+    assert [row[-1].partition("(")[2] for row in rows(results)] == ["", "0.0078; 0.016)", "0.0078; 0.016)"]
+    first, second, _ = plain(results)
+    assert "versus" not in first and "right" not in second
+    assert second["versus"]["p_holm"] == 2 * second["versus"]["p_mcnemar"] == pytest.approx(4 / 2**8)
 
 
 def test_several_seeds_are_a_mean_with_its_deviation() -> None:

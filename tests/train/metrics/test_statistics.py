@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hmerctl.train.metrics.statistics import bootstrap_interval, compare
+from hmerctl.train.metrics.statistics import bootstrap_interval, compare, holm
 
 
 def test_the_interval_of_a_rate_is_near_the_normal_approximation() -> None:
@@ -60,3 +60,10 @@ def test_a_large_difference_is_found() -> None:
 def test_outputs_of_different_sets_are_refused() -> None:
     with pytest.raises(ValueError, match="same expressions"):
         compare([True], [True, False])
+
+
+def test_holm_by_hand() -> None:
+    # In order 0.01, 0.02, 0.03, 0.4: times 4, 3, 2, 1, and never below the one before.
+    assert holm([0.03, 0.01, 0.4, 0.02]) == pytest.approx([0.06, 0.04, 0.4, 0.06])
+    assert holm([0.5, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
