@@ -50,11 +50,15 @@ class DecodeOptions:
     Attributes:
         beams: width of the beam; 1 is greedy.
         length_power: see the module.
-        prune: continuations less than this share as probable as the step's best are dropped; 0 keeps all.
+        prune: continuations less than this share as probable as the step's best, or as the best sequence that has
+            ended, are dropped; 0 keeps all.
+        floor: continuations of at most this log-probability are dropped: no sequence can gain what it has lost.
         max_steps: most tokens of a sequence, eos included.
         constraint: what may follow what; None for no constraint.
         reread: a reading less probable than this is read again at another size, see ``runtime.reading``; 0 never.
         reread_extents: symbol and stroke extent of that size, pixels, see ``RasterSpec``.
+        reread_work: but only after a first reading of at most this work, its raster's pixels times its tokens, eos
+            included; 0 for any.
         deadline: ``time.monotonic()`` after which no further step begins.
         cancelled: asked before each step; True ends the search.
     """
@@ -62,10 +66,12 @@ class DecodeOptions:
     beams: int = 1
     length_power: float = 1.0
     prune: float = 0.0
+    floor: float = -math.inf
     max_steps: int = 208
     constraint: Constraint | None = None
     reread: float = 0.0
     reread_extents: tuple[int, int] = (23, 20)
+    reread_work: int = 0
     deadline: float | None = None
     cancelled: Callable[[], bool] | None = None
 
@@ -112,7 +118,8 @@ def search(session: StepSession, options: DecodeOptions | None = None) -> list[H
         session: a fresh session with at least ``options.beams`` hypotheses.
 
     Returns:
-        up to ``beams`` sequences, best first; those that ended with eos come before all others.
+        up to ``beams`` sequences, best first; those that ended with eos come before all others. None only if all
+        were dropped for ``options.floor``.
 
     Raises:
         EngineError: a log-probability is not a number.
@@ -130,7 +137,8 @@ def search(session: StepSession, options: DecodeOptions | None = None) -> list[H
             break
         log_probs, attention = session.step(tokens, parents)
         attentions.append(attention.astype(np.float32))  # a copy: the engine may reuse its buffer
-        live, finished = _extend(live, log_probs, options)
+        best_ended = max((path.total for path, reason in ended if reason == "eos"), default=-math.inf)
+        live, finished = _extend(live, log_probs, options, best_ended)
         ended += [(path, "eos") for path in finished]
         ended += [(path, "loop") for path in live if loop_period(path.ids)]
         live = [path for path in live if not loop_period(path.ids)]
@@ -153,8 +161,13 @@ def _interrupted(options: DecodeOptions) -> Literal["deadline", "cancelled"] | N
     return None
 
 
-def _extend(live: list[_Path], log_probs: np.ndarray, options: DecodeOptions) -> tuple[list[_Path], list[_Path]]:
-    """One step of the search: the new live paths, best first, and those that ended with eos."""
+def _extend(
+    live: list[_Path], log_probs: np.ndarray, options: DecodeOptions, best_ended: float
+) -> tuple[list[_Path], list[_Path]]:
+    """One step of the search: the new live paths, best first, and those that ended with eos.
+
+    ``best_ended`` is the log-probability of the best sequence that has ended with eos before.
+    """
     if np.isnan(log_probs).any():
         raise EngineError(
             f"the decoder gave NaN at step {len(live[0].ids)}; run hmerctl verify or use a bundle of higher precision"
@@ -166,12 +179,15 @@ def _extend(live: list[_Path], log_probs: np.ndarray, options: DecodeOptions) ->
             totals[row, ~options.constraint.allowed(path.state)] = -np.inf
     following: list[_Path] = []
     finished: list[_Path] = []
-    lowest = totals.max() + math.log(options.prune) if options.prune else -math.inf
+    best = totals.max()
+    if best == -np.inf:
+        raise EngineError(f"no token is possible at step {len(live[0].ids)}: every log-probability is minus infinity")
+    lowest = max(best, best_ended) + math.log(options.prune) if options.prune else -math.inf
     # Of 2 * beams candidates at most one per live path is eos, so that at least ``beams`` others are among them.
     for rank, flat in enumerate(np.argsort(-totals, axis=None, kind="stable")[: 2 * options.beams]):
         row, token = divmod(int(flat), totals.shape[1])
         total = float(totals[row, token])
-        if total == -np.inf or total < lowest or len(following) == options.beams:
+        if total == -np.inf or total < lowest or total <= options.floor or len(following) == options.beams:
             break
         if token == EOS and rank >= options.beams:
             continue
@@ -189,8 +205,6 @@ def _extend(live: list[_Path], log_probs: np.ndarray, options: DecodeOptions) ->
             following.append(replace(path, state=options.constraint.advance(path.state, token)))
         else:
             following.append(path)
-    if not following and not finished:
-        raise EngineError(f"no token is possible at step {len(live[0].ids)}: every log-probability is minus infinity")
     return following, finished
 
 

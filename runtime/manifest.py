@@ -162,6 +162,8 @@ class DecodingDefaults(Part):
         reread: a reading less probable than this is read again from a raster of other extents, and the more probable
             of both is taken; 0 for never. (From 1.1. Without it results are worse.)
         reread_extents: ``symbol_extent`` and ``stroke_extent`` of that raster, in place of the preprocessing's.
+        reread_work: most work of a first reading that is read again, its raster's pixels (without padding) times its
+            tokens (eos included), so that what takes long is not made to take twice as long; 0 for no limit.
         accept: confidence from which a result is accepted without review.
         reject: confidence below which a result is rejected.
     """
@@ -172,6 +174,7 @@ class DecodingDefaults(Part):
     grammar: bool = False
     reread: Fraction = 0.0
     reread_extents: tuple[Extent, Extent] = (23, 20)
+    reread_work: Annotated[int, Field(ge=0)] = 0
     accept: Fraction = 0.9
     reject: Fraction = 0.1
 
@@ -189,7 +192,8 @@ class DecodingDefaults(Part):
         parts = ["greedy"] if self.beams == 1 else [f"beam {self.beams}", f"length power {self.length_power:g}"]
         parts += [f"pruned at {self.prune:g}"] if self.prune and self.beams > 1 else []
         parts += ["grammar"] if self.grammar else []
-        parts += [f"read again below {self.reread:g}"] if self.reread else []
+        limit = f" if short (work {self.reread_work:,})" if self.reread_work else ""
+        parts += [f"read again below {self.reread:g}{limit}"] if self.reread else []
         return ", ".join(parts)
 
     def reads_as(self, other: "DecodingDefaults") -> bool:

@@ -64,26 +64,36 @@ def read(
         first: what ``draw(spec)`` gives, where that is known.
 
     Returns:
-        the look whose best hypothesis is more probable; one that ended with eos comes before one that did not.
+        the look whose best hypothesis is more probable; one that ended with eos comes before one that did not. The
+        second look is given up as soon as it cannot be the one.
     """
     started = time.perf_counter()
     raster = draw(spec) if first is None else first
     look = _look(engine, raster, padding, options, started)
-    if look.best.stop == "cancelled" or look.best.log_prob >= _enough(options):
+    if look.best.stop == "cancelled" or not _again(look, options):
         return look
     started = time.perf_counter()
     other = draw(second_spec(spec, options))
     if other is raster or other.blank is not None:
         return look
-    again = _look(engine, other, padding, options, started)
+    floor = look.best.log_prob if look.best.stop == "eos" else options.floor
+    again = _look(engine, other, padding, replace(options, floor=floor), started)
     seconds = {stage: look.seconds[stage] + again.seconds[stage] for stage in look.seconds}
-    chosen = max((look, again), key=lambda each: (each.best.stop == "eos", each.best.log_prob))
-    return replace(chosen, seconds=seconds)
+    read_anew = again.hypotheses and _rank(again) > _rank(look)
+    return replace(again if read_anew else look, seconds=seconds)
 
 
-def _enough(options: DecodeOptions) -> float:
-    """Log-probability from which a reading is not doubted."""
-    return math.log(options.reread) if options.reread else -math.inf
+def _rank(look: Look) -> tuple[bool, float]:
+    """What orders looks: whether the best hypothesis ended with eos, then its log-probability."""
+    return look.best.stop == "eos", look.best.log_prob
+
+
+def _again(look: Look, options: DecodeOptions) -> bool:
+    """Whether a first look is doubtful, and short enough to afford a second."""
+    if not options.reread or look.best.log_prob >= math.log(options.reread):
+        return False
+    work = look.raster.pixels.size * len(look.best.log_probs)
+    return not options.reread_work or work <= options.reread_work
 
 
 def _look(engine: Engine, raster: Raster, padding: Padding, options: DecodeOptions, started: float) -> Look:

@@ -47,6 +47,7 @@ def decode_options(
         constraint=GrammarConstraint(vocabulary) if decoding.grammar else None,
         reread=decoding.reread,
         reread_extents=decoding.reread_extents,
+        reread_work=decoding.reread_work,
     )
 
 

@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--grammar", action=argparse.BooleanOptionalAction, default=DECODING.grammar)
     parser.add_argument("--reread", type=float, default=DECODING.reread)
     parser.add_argument("--reread-extents", type=int, nargs=2, default=DECODING.reread_extents)
+    parser.add_argument("--reread-work", type=int, default=DECODING.reread_work)
     parser.add_argument("--extents", type=int, nargs=2, default=EXTENTS, help="symbol and stroke extent to read at")
     chosen = parser.parse_args()
     started = time.monotonic()
@@ -73,6 +74,7 @@ def main() -> None:
         grammar=chosen.grammar,
         reread=chosen.reread,
         reread_extents=tuple(chosen.reread_extents),
+        reread_work=chosen.reread_work,
     )
     info = read_at(info, *chosen.extents)
     shipped, name = SHIPPED / info.name, info.name

@@ -76,6 +76,7 @@ def evaluate(
                 "prune": decoding.prune,
                 "grammar": decoding.grammar,
                 "reread": decoding.reread,
+                "reread_work": decoding.reread_work,
                 **scores.to_dict(),
             }
         )

@@ -97,6 +97,32 @@ def test_pruning_at_one_is_greedy_and_at_nothing_is_the_whole_beam(seed: int, be
     assert run(table, beams=beams, prune=1e-300) == run(table, beams=beams)
 
 
+def test_an_ended_sequence_prunes_the_live_ones() -> None:
+    # "a" ends with 0.8; what follows b has at most 0.2 and would go on for three more tokens.
+    table = {(): {A: 0.8, B: 0.2}, (A,): {EOS: 1.0}, (B,): {C: 1.0}, (B, C): {C: 1.0}, (B, C, C): {EOS: 1.0}}
+    steps: list[int] = []
+
+    class Measured(ScriptedSession):
+        def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+            steps.append(len(tokens))
+            return super().step(tokens, parents)
+
+    for prune, expected in ((0.3, [(A,)]), (0.2, [(A,), (B, C, C)])):
+        steps.clear()
+        session = Measured(lambda prefix: table.get(prefix, {EOS: 1.0}))
+        found = search(session, DecodeOptions(beams=2, prune=prune, length_power=0.0))
+        assert [h.ids for h in found] == expected
+        assert len(steps) == (2 if prune == 0.3 else 4)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.floats(-8.0, 0.0))
+def test_a_floor_takes_away_what_lies_below_it_and_nothing_else(seed: int, beams: int, floor: float) -> None:
+    table = random_table(seed)
+    whole = run(table, beams=beams, length_power=0.0, max_steps=12)
+    above = run(table, beams=beams, length_power=0.0, max_steps=12, floor=floor)
+    assert above == [h for h in whole if h.log_prob > floor]
+
+
 def test_length_power_prefers_longer_sequences() -> None:
     # "a": probability 0.5 in 2 tokens; "b c c": 0.4 in 4. Per token 0.707 and 0.795.
     table = {(): {A: 0.5, B: 0.4}, (A,): {EOS: 1.0}, (B,): {C: 1.0}, (B, C): {C: 1.0}, (B, C, C): {EOS: 1.0}}

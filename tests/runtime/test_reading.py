@@ -24,6 +24,7 @@ class ScriptedEngine:
         self.by_width, self.endless, self.seen = by_width, endless, list[int]()
         self.name = "script"
         self.threads: dict[str, int] = {}
+        self.sessions: list[ScriptedSession] = []
 
     def encode(self, raster: np.ndarray, size: np.ndarray) -> dict[str, np.ndarray]:
         self.seen.append(int(size[0, 1]))
@@ -31,7 +32,8 @@ class ScriptedEngine:
 
     def start(self, memory: Memory, beams: int) -> "ScriptedSession":
         width = int(memory["width"][0])
-        return ScriptedSession(*self.by_width[width], width in self.endless)
+        self.sessions.append(ScriptedSession(*self.by_width[width], width in self.endless))
+        return self.sessions[-1]
 
 
 class ScriptedSession:
@@ -68,6 +70,20 @@ def test_the_more_probable_reading_is_taken_with_its_raster_and_padding() -> Non
     assert found.raster.pixels.shape == (8, 26) and found.padded == (8, 32)
     assert set(found.seconds) == {"raster", "encode", "decode"}
     assert second_spec(SPEC, DecodeOptions(reread_extents=(26, 22))) == RasterSpec(symbol_extent=26, stroke_extent=22)
+
+
+def test_a_second_look_is_taken_only_after_a_first_of_little_work() -> None:
+    # A raster of 8 x 20 pixels, read as one token and eos: work 320.
+    for limit, seen in ((0, [20, 23]), (320, [20, 23]), (319, [20])):
+        engine = ScriptedEngine({20: (A, 0.6), 23: (B, 0.7)})
+        assert look(engine, 1.0, reread_work=limit).best.ids == ((B,) if len(seen) == 2 else (A,))
+        assert engine.seen == seen
+
+
+def test_a_second_search_ends_where_it_cannot_win() -> None:
+    engine = ScriptedEngine({20: (A, 0.6), 23: (B, 0.5)})
+    assert look(engine, 1.0).best.ids == (A,)
+    assert engine.sessions[1].steps == 1
 
 
 def test_a_reading_that_ended_comes_before_a_more_probable_one_that_did_not() -> None:
