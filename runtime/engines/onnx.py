@@ -160,7 +160,8 @@ class OnnxSession:
         unmoved = np.array_equal(parents, np.arange(len(parents)))
         for spec in self._specs:
             if spec.update == "replace":
-                self._state[spec.name] = self._state[spec.name][parents]
+                state = self._state[spec.name]
+                self._state[spec.name] = state[: len(parents)] if unmoved else state[parents]
             elif not unmoved:
                 written = self._caches[spec.name][: self._position]
                 written[:, : len(parents)] = written[:, parents]

@@ -105,12 +105,36 @@ def test_layout_chain_also_quantises_results_and_biases_up_to_the_last_product()
     assert "attended" not in pairs(quantised) and "square" not in pairs(quantised)
 
 
-def test_zero_points_are_zero_and_everything_is_int8() -> None:
-    options = QuantizeOptions(layout="chain")
+def zero_points(layout: Any) -> dict[str, np.ndarray]:
+    """Zero points of the quantised encoder, without those of biases."""
+    options = QuantizeOptions(method="minmax", layout=layout)
     quantised = quantize(encoder(), calibrate(encoder(), pictures(4), options), options)
     points = [t for t in quantised.graph.initializer if "zero_point" in t.name and t.data_type != TensorProto.INT32]
-    assert points and all(p.data_type == TensorProto.INT8 for p in points)
-    assert all(not numpy_helper.to_array(p).any() for p in points)
+    return {t.name: numpy_helper.to_array(t) for t in points}
+
+
+def test_in_products_zero_points_are_zero_and_everything_is_int8() -> None:
+    points = zero_points("products")
+    assert points and all(p.dtype == np.int8 and not p.any() for p in points.values())
+
+
+def test_in_a_chain_activations_are_uint8_and_what_is_never_negative_begins_at_zero() -> None:
+    points = zero_points("chain")
+    assert {name for name, p in points.items() if p.dtype == np.int8} == {
+        "stem_weight_zero_point",
+        "inner_weight_zero_point",
+        "mix_weight_zero_point",
+    }
+    assert points["on_zero_point"] == 0 and 0 < points["inner_zero_point"] < 255
+
+
+def test_two_products_of_a_chain_fit_into_16_bits() -> None:
+    # Else vpmaddubsw, which CPUs without VNNI use, saturates: 2 * 255 * code must stay below 2 ** 15.
+    options = QuantizeOptions(layout="chain")
+    quantised = quantize(encoder(), calibrate(encoder(), pictures(4), options), options)
+    codes = [numpy_helper.to_array(t) for t in quantised.graph.initializer if t.name.endswith("weight_quantized")]
+    assert len(codes) == 3
+    assert {int(np.abs(code.astype(int)).max()) for code in codes} == {64} and 2 * 255 * 64 < 2**15
 
 
 def test_weights_have_a_scale_per_output_channel() -> None:
