@@ -70,6 +70,7 @@ class TrainingModule(pl.LightningModule):
         """
         known = self.model.state_dict()
         weights = {name: value for name, value in weights.items() if name.partition(".")[0] in parts}
+        weights = self.model.decoder.adapted(weights)
         fitting = {k: v for k, v in weights.items() if k in known and known[k].shape == v.shape}
         self.model.load_state_dict(fitting, strict=False)
         self.averaged.load_state_dict(self.model.state_dict())

@@ -13,8 +13,8 @@ from hmerctl.runtime.state import StateSpec
 PROVIDER = "CPUExecutionProvider"
 """The only one: no other is ever picked behind the caller's back."""
 
-FIRST_ROWS = 64
-"""Rows that a cache begins with where the graph lets its time axis grow."""
+FIRST_ROWS = 16
+"""Rows that a cache begins with where the graph lets its time axis grow: a step reads all of them."""
 
 _EXTERNAL_DATA = b"\x0a\x08location\x12"
 """How a tensor's external data begins in a protobuf. onnxruntime 1.23 reads whatever file it names."""

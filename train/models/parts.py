@@ -55,6 +55,10 @@ class Decoder(nn.Module):
         """The tensors a step carries."""
         raise NotImplementedError
 
+    def adapted(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Another recogniser's weights in this decoder's form, where a form can be made from the other."""
+        return weights
+
     def memory(self, features: Tensor, positioned: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """What a step needs of the picture, computed once (cross-attention keys and values).
 

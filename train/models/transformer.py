@@ -21,6 +21,8 @@ class TransformerConfig:
         layers, heads, width, inner: depth, attention heads, model width, width of the feed-forward layer.
         dropout: on embeddings and residual branches, not on attention probabilities.
         refinement: channels of the attention refinement in every layer but the first; 0 for none.
+        refinement_rank: channels between the two one-dimensional convolutions that its kernel is made of; 0 for one
+            whole kernel.
     """
 
     layers: int = 3
@@ -29,6 +31,7 @@ class TransformerConfig:
     inner: int = 512
     dropout: float = 0.2
     refinement: int = 0
+    refinement_rank: int = 0
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -38,19 +41,48 @@ class TransformerConfig:
 class Refinement(nn.Module):
     """Attention refinement (Zhao and Gao 2022, ARM): attention already spent lowers the scores of a cell.
 
-    The running sums of past attention, the layer's own and that of the layer below, pass a 5x5 convolution.
-    Its last weight starts at zero, so that it can be added to a trained decoder.
+    The running sums of past attention, the layer's own and that of the layer below, pass a 5x5 convolution, whole or
+    as a column and a row of rank ``rank``: in a step the whole kernel costs more than all else on a large map. Its
+    last weight starts at zero, so that it can be added to a trained decoder.
     """
 
-    def __init__(self, heads: int, channels: int) -> None:
+    def __init__(self, heads: int, channels: int, rank: int) -> None:
         super().__init__()
-        self.spread = nn.Conv2d(2 * heads, channels, 5, padding=2)
+        self.spread: nn.Module
+        if rank:
+            column = nn.Conv2d(2 * heads, rank, (5, 1), padding=(2, 0), bias=False)
+            self.spread = nn.Sequential(column, nn.Conv2d(rank, channels, (1, 5), padding=(0, 2)))
+        else:
+            self.spread = nn.Conv2d(2 * heads, channels, 5, padding=2)
         self.to_heads = nn.Conv2d(channels, heads, 1, bias=False)
         nn.init.zeros_(self.to_heads.weight)
 
     def forward(self, spent: Tensor) -> Tensor:
         """Past attention (batch, 2 * heads, rows, columns) -> what to take off (batch, heads, rows, columns)."""
         return self.to_heads(F.relu(self.spread(spent)))
+
+
+def separate(kernel: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """The column and the row whose composition is nearest to a kernel (least squares, by singular values).
+
+    Args:
+        kernel: (outputs, inputs, height, width).
+
+    Returns:
+        (rank, inputs, height, 1) and (outputs, rank, 1, width); exact from a rank of min(inputs * height,
+        outputs * width) on, beyond which channels are zero.
+    """
+    outputs, inputs, height, width = kernel.shape
+    matrix = kernel.permute(1, 2, 0, 3).reshape(inputs * height, outputs * width)
+    left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    column, row = matrix.new_zeros(inputs * height, rank), matrix.new_zeros(rank, outputs * width)
+    kept = min(rank, len(values))
+    column[:, :kept] = left[:, :kept] * values[:kept].sqrt()
+    row[:kept] = values[:kept].sqrt()[:, None] * right[:kept]
+    return (
+        column.reshape(inputs, height, rank).permute(2, 0, 1)[..., None].contiguous(),
+        row.reshape(rank, outputs, width).transpose(0, 1)[:, :, None].contiguous(),
+    )
 
 
 class DecoderLayer(nn.Module):
@@ -74,7 +106,7 @@ class DecoderLayer(nn.Module):
         self.inner = nn.Linear(width, config.inner)
         self.outer = nn.Linear(config.inner, width)
         self.dropout = nn.Dropout(config.dropout)
-        self.refinement = Refinement(config.heads, config.refinement) if refine else None
+        self.refinement = Refinement(config.heads, config.refinement, config.refinement_rank) if refine else None
         self.scale = (width // config.heads) ** -0.5
 
     def split(self, x: Tensor) -> Tensor:
@@ -118,6 +150,23 @@ class TransformerDecoder(Decoder):
         if self.config.layers < 2:
             raise ConfigError('[model.position] name = "relative" needs a transformer decoder of at least 2 layers')
         self.relative = nn.ModuleList(RelativeBias(self.config.heads, reach) for _ in range(self.config.layers - 1))
+
+    def adapted(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See ``Decoder.adapted``: whole kernels of refinement become the nearest of this decoder's rank."""
+        if not self.config.refinement_rank:
+            return weights
+        adapted = {}
+        for name, value in weights.items():
+            stem, _, kind = name.rpartition(".")
+            if not stem.endswith("refinement.spread"):
+                adapted[name] = value
+            elif kind == "bias":
+                adapted[f"{stem}.1.bias"] = value
+            else:
+                adapted[f"{stem}.0.weight"], adapted[f"{stem}.1.weight"] = separate(
+                    value, self.config.refinement_rank
+                )
+        return adapted
 
     @property
     def blocks(self) -> list[DecoderLayer]:
@@ -222,19 +271,16 @@ class TransformerDecoder(Decoder):
         x = self.embed(token) * c.width**0.5 + F.embedding(position, self.positions)
         following: dict[str, Tensor] = {}
         attention = below = torch.empty(0)
+        unwritten = (self.time[: state["self_keys_0"].shape[2]] >= position).float() * MASKED
+        unwritten = torch.cat([unwritten, unwritten.new_zeros(1)])  # a token sees itself, behind the cache
         for i, layer in enumerate(self.blocks):
-            query, key, value = (
-                part.reshape(-1, c.heads, 1, c.width // c.heads)
-                for part in layer.self_qkv(layer.self_norm(x)).chunk(3, 1)
-            )
-            old_keys, old_values = state[f"self_keys_{i}"], state[f"self_values_{i}"]
+            projected = layer.self_qkv(layer.self_norm(x)).reshape(-1, 3 * c.heads, 1, c.width // c.heads)
+            query, key, value = projected.chunk(3, 1)
             following[f"self_keys_{i}"], following[f"self_values_{i}"] = key[:, :, 0], value[:, :, 0]
-            unwritten = (self.time[: old_keys.shape[2]] >= position).float() * MASKED
-            past = query @ old_keys.transpose(2, 3) * layer.scale + unwritten
-            scores = torch.cat([past, (query * key).sum(3, keepdim=True) * layer.scale], dim=3)
-            weights = scores.softmax(3)
-            mixed = weights[..., :-1] @ old_values + weights[..., -1:] * value
-            x = x + layer.self_out(mixed.flatten(1))
+            keys = torch.cat([state[f"self_keys_{i}"], key], dim=2)
+            values = torch.cat([state[f"self_values_{i}"], value], dim=2)
+            weights = (query @ keys.transpose(2, 3) * layer.scale + unwritten).softmax(3)
+            x = x + layer.self_out((weights @ values).flatten(1))
             # Beams of one picture are the rows of one product, so that its keys and values are read once:
             # (pictures, heads, beams of a picture, head width) @ (pictures, heads, head width, cells).
             query = layer.cross_query(layer.cross_norm(x)).reshape(pictures, -1, c.heads, c.width // c.heads)

@@ -17,6 +17,7 @@ from hmerctl.train.models.transformer import TransformerDecoder
 VOCABULARY = Vocabulary(("a", "b", "c", "d", "e"))
 EDGE = {"name": "edge", "stem": 4, "middle": 4, "middle_blocks": 1, "top": 8, "top_blocks": 1, "channels": 16}
 TRANSFORMER = {"name": "transformer", "layers": 3, "heads": 2, "width": 8, "inner": 8, "dropout": 0.0}
+REFINED = {**TRANSFORMER, "refinement": 3}
 GRU = {"name": "attention-gru", "width": 10, "embedding": 8, "attention": 6, "dropout": 0.0}
 
 
@@ -58,7 +59,9 @@ def test_positions_on_keys_leave_the_values_alone() -> None:
 
 
 @pytest.mark.parametrize("context", [{"name": "none"}, {"name": "self-attention", "heads": 2, "inner": 8}])
-@pytest.mark.parametrize("decoder", [TRANSFORMER, {**TRANSFORMER, "refinement": 3}, GRU, {**GRU, "coverage": 3}])
+@pytest.mark.parametrize(
+    "decoder", [TRANSFORMER, REFINED, {**REFINED, "refinement_rank": 2}, GRU, {**GRU, "coverage": 3}]
+)
 def test_relative_bias_steps_equal_teacher_forcing(context: dict, decoder: dict) -> None:
     """The step looks from where the step before it looked, and so does every place of the parallel form."""
     model = recognizer({"name": "relative", "reach_rows": 2, "reach_columns": 3}, context, decoder)
