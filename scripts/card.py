@@ -6,7 +6,7 @@ Replaces what stands between ``<!-- NAME: by scripts/card.py -->`` and ``<!-- en
 docs/figures/reading.png. A report that is not there leaves out its figures; two of them are made by hand, on an idle
 machine and from the pictures of 2014::
 
-    hmerctl bench --out docs/figures/edge-onnx-fp32-bench.json
+    hmerctl bench hmerctl/shipped/edge-onnx-int8.hmer --data data/valid2014 --out docs/figures/edge-bench.json
     (cd images_2014 && hmerctl recognize *.bmp) | cut -f 1,2 | sed 's|\\.bmp||' > picture.txt
     hmerctl score caption_2014.txt picture.txt --json > docs/figures/edge-pictures.json
 """
@@ -32,7 +32,7 @@ KINDS = {
     "onnx-fp32": "ink, onnx fp32",
     "onnx-fp16": "ink, onnx fp16",
     "onnx-int8": "ink, onnx int8",
-    "pictures": "pictures (BMP), onnx fp32",
+    "pictures": "pictures (BMP), shipped bundle",
 }
 """Reports of ``hmerctl eval`` and ``hmerctl score``, by the end of their file's name."""
 
@@ -43,13 +43,14 @@ def main() -> None:
     name = bundle.manifest.model.name
     reports = {kind: report(f"{name}-{kind}.json") for kind in KINDS}
     checkpoint = json.loads((bundle.path.parent / name / "checkpoint.json").read_text(encoding="utf-8"))
+    precision = bundle.manifest.target.precision
     weights = (bundle.path.parent / name / "model.safetensors").stat().st_size
     facts = [
         ("parameters", f"{bundle.manifest.model.parameters:,}"),
-        ("size", f"{bundle.total_bytes() / 1e6:.1f} MB as onnx fp32 bundle, {weights / 1e6:.1f} MB as checkpoint"),
+        ("size", f"onnx {precision} bundle {bundle.total_bytes() / 1e6:.1f} MB, checkpoint {weights / 1e6:.1f} MB"),
         ("bundle", f"`{bundle.manifest.bundle_id}`, parity {bundle.manifest.parity_state}"),
     ]
-    speed = FIGURES / f"{name}-onnx-fp32-bench.json"
+    speed = FIGURES / f"{name}-bench.json"
     latency = [("latency", latency_of(speed))] if speed.is_file() else []
     headline = ("", "CROHME 2014, validation")
     regions = {
@@ -57,7 +58,7 @@ def main() -> None:
         "summary": table(headline, [*rates(reports), *facts, *latency]),
         "sizes": table(("", ""), facts),
         "training": table(("", ""), training(checkpoint["training"])),
-        "figures": "\n\n".join(figures(reports, checkpoint["training"], latency)),
+        "figures": "\n\n".join(figures(reports, f"onnx-{precision}", checkpoint["training"], latency)),
     }
     for page in (ROOT / "README.md", ROOT / "docs" / "model-card.md"):
         write_text(page, filled(page.read_text(encoding="utf-8"), regions))
@@ -131,9 +132,11 @@ def training(done: dict[str, Any]) -> list[tuple[str, object]]:
     return rows
 
 
-def figures(reports: dict[str, Any], done: dict[str, Any], latency: list[tuple[str, str]]) -> Iterable[str]:
-    """The tables of the model card."""
-    main_report = reports["onnx-fp32"] or reports["pytorch"]
+def figures(
+    reports: dict[str, Any], shipped: str, done: dict[str, Any], latency: list[tuple[str, str]]
+) -> Iterable[str]:
+    """The tables of the model card; details are those of the report ``shipped``."""
+    main_report = reports[shipped]
     yield table(("token convention", f"{main_report['expressions']} expressions"), rates(reports))
     tree = main_report["tree"]
     yield table(

@@ -36,7 +36,7 @@ def test_both_pages_have_their_regions() -> None:
 
 def test_figures_of_a_report(report: dict) -> None:
     reports = {"pytorch": None, "onnx-fp32": report, "pictures": None}
-    text = "\n\n".join(card.figures(reports, {"confidence": CONFIDENCE}, [("latency", "p50 1 ms")]))
+    text = "\n\n".join(card.figures(reports, "onnx-fp32", {"confidence": CONFIDENCE}, [("latency", "p50 1 ms")]))
     assert "| token convention | 3 expressions |" in text
     assert "| ink, onnx fp32, greedy: ExpRate (95 %), within 1, within 2 | 66.67 % (" in text
     assert "| 1-5 | 2 | 50.00 % |" in text and "| fraction | 1 | 100.00 % |" in text
