@@ -1,8 +1,9 @@
 """int8 by static quantisation, weights symmetric and per channel, as Quantize-Dequantize pairs.
 
 The one form that onnxruntime, TensorRT (10 and 11, which dropped calibrators) and LiteRT's converters all read. Two
-layouts: what TensorRT fuses, and what onnxruntime fuses, see ``QuantizeOptions``. Ranges are measured on real ink with onnxruntime's calibrators; which layers pay for it is measured too
-(``layer_losses``), and the worst stay in higher precision (``leave_worst``).
+layouts: what TensorRT fuses, and what onnxruntime fuses, see ``QuantizeOptions``. Ranges are measured on ink with
+onnxruntime's calibrators; which layers pay for it is measured too (``layer_losses``), and the worst stay in higher
+precision (``leave_worst``).
 """
 
 import contextlib
