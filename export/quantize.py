@@ -289,10 +289,28 @@ def _quantize(
         quantizer.quantize_model()
         quantizer.model.topological_sort()
     result = quantizer.model.model
+    if chain:
+        _spare(result, {n.name for n in model.graph.node if n.op_type in _op_types(options)} - set(exclude))
     del result.graph.value_info[:]
     result.producer_name = model.producer_name
     onnx.checker.check_model(result)
     return result
+
+
+def _spare(model: onnx.ModelProto, quantised: set[str]) -> None:
+    """Let nodes that compute in float32 read in float32 what was computed so: the quantised mask is for the chain."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    exact: dict[str, str] = {}
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] in makers:
+            pair = makers[node.input[0]]
+            maker = makers.get(pair.input[0])
+            if pair.op_type == "QuantizeLinear" and (maker is None or maker.name not in quantised):
+                exact[node.output[0]] = pair.input[0]
+    for node in model.graph.node:
+        if node.name not in quantised and node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+            for i, name in enumerate(node.input):
+                node.input[i] = exact.get(name, name)
 
 
 def _seven_bits(model: onnx.ModelProto, exclude: list[str]) -> dict[str, list[dict[str, object]]]:

@@ -1,4 +1,4 @@
-"""int8: symmetric pairs around products with weights, ranges from data, the worst layers left out."""
+"""int8: pairs around products with weights, ranges from data, the worst layers left out."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from hmerctl.export.evaluate16 import Evaluator
 from hmerctl.export.precision import HalfPolicy, precision_of, to_half
@@ -126,6 +126,25 @@ def test_in_a_chain_activations_are_uint8_and_what_is_never_negative_begins_at_z
         "mix_weight_zero_point",
     }
     assert points["on_zero_point"] == 0 and 0 < points["inner_zero_point"] < 255
+
+
+def test_what_a_chain_does_not_compute_it_does_not_round() -> None:
+    """A mask is quantised for the products that it multiplies; a float output made of the mask keeps the mask."""
+    model = encoder()
+    model.graph.node.extend(
+        [
+            helper.make_node("Sign", ["raster"], ["mask"], "mask"),
+            helper.make_node("Mul", ["on", "mask"], ["masked"], "masked"),
+            helper.make_node("Conv", ["masked", "inner_weight"], ["last"], "last", pads=[1, 1, 1, 1]),
+            helper.make_node("Neg", ["mask"], ["outside"], "outside"),
+        ]
+    )
+    model.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("last", "outside"))
+    options = QuantizeOptions(method="minmax", layout="chain")
+    quantised = quantize(model, calibrate(model, pictures(4), options), options)
+    assert "mask" in pairs(quantised)
+    reads = {n.name: list(n.input) for n in quantised.graph.node}
+    assert reads["outside"] == ["mask"] and reads["masked"][1] != "mask"
 
 
 def test_two_products_of_a_chain_fit_into_16_bits() -> None:
