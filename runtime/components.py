@@ -38,37 +38,31 @@ class Components:
 def connected_components(binary: np.ndarray) -> Components:
     """Label the True pixels of ``binary`` (bool, (height, width)) by 8-connectivity.
 
-    Works on horizontal runs: runs of neighbouring rows that touch are joined by spreading the smallest label.
+    Works on horizontal runs. Each joins the first run of the row above that it touches, which makes trees; trees
+    that touch elsewhere are joined then.
     """
     height, width = binary.shape
-    padded = np.zeros((height, width + 2), np.int8)
-    padded[:, 1:-1] = binary
-    steps = np.diff(padded, axis=1)
-    row, start = np.nonzero(steps == 1)
-    stop = np.nonzero(steps == -1)[1]
-    label = np.arange(len(row))
-    # Runs are sorted by (row, start); those of the row above that touch run i form one contiguous range.
     stride = width + 2
-    first = np.searchsorted(row * stride + stop, (row - 1) * stride + start, side="left")
-    last = np.searchsorted(row * stride + start, (row - 1) * stride + stop, side="right")
-    first = np.maximum(first, np.searchsorted(row, row - 1, side="left"))
-    last = np.minimum(last, np.searchsorted(row, row - 1, side="right"))
-    touching = np.maximum(last - first, 0)
-    lower = np.repeat(np.arange(len(row)), touching)
-    upper = (
-        np.arange(touching.sum()) - np.repeat(np.cumsum(touching) - touching, touching) + np.repeat(first, touching)
-    )
-    while True:
-        joined = np.minimum(label[lower], label[upper])
-        spread = label.copy()
-        np.minimum.at(spread, label[lower], joined)
-        np.minimum.at(spread, label[upper], joined)
-        spread = spread[spread[label]]
-        if np.array_equal(spread, label):
-            break
-        label = spread
-    _, label = np.unique(label, return_inverse=True)
-    count = int(label.max()) + 1 if len(label) else 0
+    padded = np.zeros((height, stride), bool)
+    padded[:, 1:-1] = binary
+    flat = padded.reshape(-1)
+    edges = np.flatnonzero(flat[1:] != flat[:-1])
+    # A run's first pixel, and the one after its last, counted through all rows; rows lie two apart.
+    starts, stops = edges[::2], edges[1::2]
+    own = np.arange(len(starts))
+    # Runs are in order; those of the row above that touch run i form one contiguous range.
+    first = np.searchsorted(stops, starts - stride, side="left")
+    last = np.searchsorted(starts, stops - stride, side="right")
+    label = _roots(np.where(first < last, first, own))
+    again = np.maximum(last - first - 1, 0)
+    lower = np.repeat(own, again)
+    upper = np.arange(len(lower)) - np.repeat(np.cumsum(again) - again, again) + np.repeat(first + 1, again)
+    label = _joined(label, lower, upper)
+    heads = label == own
+    label = (np.cumsum(heads) - 1)[label]
+    row = starts // stride
+    start, stop = starts - row * stride, stops - row * stride
+    count = np.count_nonzero(heads)
 
     def reduce(ufunc: np.ufunc, values: np.ndarray, initial: int) -> np.ndarray:
         out = np.full(count, initial, np.int64)
@@ -76,7 +70,7 @@ def connected_components(binary: np.ndarray) -> Components:
         return out
 
     return Components(
-        top=reduce(np.minimum, row, height),
+        top=row[heads],
         left=reduce(np.minimum, start, width),
         bottom=reduce(np.maximum, row, -1),
         right=reduce(np.maximum, stop - 1, -1),
@@ -86,6 +80,33 @@ def connected_components(binary: np.ndarray) -> Components:
         run_stop=stop,
         run_label=label,
     )
+
+
+def _roots(parent: np.ndarray) -> np.ndarray:
+    """The root of every node's tree; a root is its own parent."""
+    while True:
+        above = parent[parent]
+        if np.array_equal(above, parent):
+            return parent
+        parent = above
+
+
+def _joined(label: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Labels after joining the trees of ``lower[i]`` and ``upper[i]``: each run's is the first run it is joined to.
+
+    Args:
+        label: root of each run, the first run of its tree: int64 (runs,).
+        lower, upper: runs that touch: int64 (pairs,) each.
+    """
+    while True:
+        one, other = label[lower], label[upper]
+        apart = one != other
+        if not apart.any():
+            return label
+        lower, upper, one, other = lower[apart], upper[apart], one[apart], other[apart]
+        parent = label.copy()
+        np.minimum.at(parent, np.maximum(one, other), np.minimum(one, other))
+        label = _roots(parent)[label]
 
 
 def typical_extent(extents: np.ndarray) -> float:

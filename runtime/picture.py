@@ -107,7 +107,7 @@ def _draw(ink: InkMap, spec: RasterSpec) -> Raster:
         extents = np.maximum(ink.components.extent - ink.pen_width, ink.pen_width) * factor
         typical = max(typical_extent(extents), float(whole.max()) / 100)
         scale = fit_scale(spec.symbol_extent / typical, whole, spec)
-        scale = fit_scale(refine_scale(render(scale), scale, spec), whole, spec)
+        scale = fit_scale(refine_scale(render(scale) >= 128, scale, spec), whole, spec)
     origin = (low - spec.margin / scale) / factor + (left - _BORDER, top - _BORDER)
     return Raster(render(scale), scale * factor, (float(origin[0]), float(origin[1])))
 

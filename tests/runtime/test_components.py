@@ -39,6 +39,14 @@ def test_components_are_those_of_flood_fill(binary):
 
 
 @given(binaries)
+def test_components_come_in_the_order_of_their_first_runs(binary):
+    found = connected_components(binary)
+    first = [found.run_label.tolist().index(label) for label in range(len(found))]
+    assert first == sorted(first)
+    assert found.run_row[first].tolist() == found.top.tolist()
+
+
+@given(binaries)
 def test_runs_paint_the_picture_again(binary):
     found = connected_components(binary)
     again = np.zeros_like(binary)
@@ -55,6 +63,14 @@ def test_a_long_spiral_is_one_component():
         binary[k + 4, k : k + 5] = True
     found = connected_components(binary)
     assert found.extent.tolist() == [201]
+
+
+def test_many_teeth_of_a_comb_are_one_component():
+    """Their runs meet in the last row only, where one run touches all of them."""
+    binary = np.zeros((40, 999), bool)
+    binary[:, ::2] = True
+    binary[-1] = True
+    assert connected_components(binary).area.tolist() == [np.count_nonzero(binary)]
 
 
 @pytest.mark.parametrize(

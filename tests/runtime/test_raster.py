@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hmerctl.runtime.errors import InkError
@@ -66,6 +66,63 @@ stroke_lists = st.lists(st.lists(st.tuples(coordinate, coordinate), min_size=1, 
 @given(stroke_lists, st.sampled_from([1.0, 2.0, 2.5, 4.0]), st.integers(0, 6))
 @settings(max_examples=60, deadline=None)
 def test_draw_is_the_specification(strokes, pen_width, margin):
+    drawn = draw([np.array(s) for s in strokes], pen_width, margin)
+    assert np.array_equal(drawn, reference(strokes, pen_width, margin))
+
+
+def typical(extents: list[float]) -> float:
+    """docs/raster.md, 1.3."""
+    ordered = sorted(extents)
+    kept = [e for e in ordered if e * 4 >= ordered[(4 * len(ordered) + 4) // 5 - 1]]
+    return kept[(len(kept) - 1) // 2]
+
+
+def component_extents(solid: np.ndarray) -> list[int]:
+    """Larger sides of the boxes around what is connected, by flood fill."""
+    left_over = set(zip(*np.nonzero(solid), strict=True))
+    extents = []
+    while left_over:
+        todo, found = [left_over.pop()], []
+        while todo:
+            y, x = todo.pop()
+            found.append((y, x))
+            near = {(y + dy, x + dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)} & left_over
+            left_over -= near
+            todo.extend(near)
+        extents.append(int(max(max(side) - min(side) for side in zip(*found, strict=True))) + 1)
+    return extents
+
+
+def reference_scale(strokes: list[list[tuple[float, float]]]) -> float:
+    """docs/raster.md, 1.4."""
+
+    def size(points: list[tuple[float, float]]) -> list[float]:
+        return [max(p[axis] for p in points) - min(p[axis] for p in points) for axis in (0, 1)]
+
+    whole = size([point for stroke in strokes for point in stroke])
+    if max(whole) < 1e-9:
+        return 1.0
+
+    def fit(scale: float) -> float:
+        return min([scale, *(room / side for room, side in zip((1266, 242), whole, strict=True) if side > 0)])
+
+    first = fit(17 / max(typical([max(size(stroke)) for stroke in strokes]), max(whole) / 100))
+    drawn = reference([[(x * first, y * first) for x, y in stroke] for stroke in strokes], 2, 6)
+    measured = max(typical([max(extent - 2, 0) for extent in component_extents(drawn >= 128)]), 2.5)
+    return fit((first * 20) / measured)
+
+
+@given(stroke_lists)
+@settings(max_examples=30, deadline=None)
+def test_the_scale_is_the_specification(strokes):
+    # Small strokes far apart make a raster that is too large for slow code.
+    assume(max(np.ptp(np.array(stroke), axis=0).max() for stroke in strokes) > 8)
+    assert ink_scale([np.array(s) for s in strokes], SPEC) == reference_scale(strokes)
+
+
+@given(stroke_lists, st.integers(1, 64), st.integers(0, 40))
+@settings(max_examples=15, deadline=None)
+def test_thick_pens_are_drawn_as_specified(strokes, pen_width, margin):
     drawn = draw([np.array(s) for s in strokes], pen_width, margin)
     assert np.array_equal(drawn, reference(strokes, pen_width, margin))
 
