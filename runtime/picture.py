@@ -8,7 +8,9 @@ is left of the picture's strokes when the difference between the two pens is tak
 import io
 import warnings
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,7 @@ _BORDER = 2
 
 _MAX_MARKS = 2000
 _MAX_LINE_PIXELS = 200_000
+_TOO_MANY_LINES = "too many lines for a single expression"
 
 
 def rasterise_picture(source: Image.Image | str | Path | bytes, spec: RasterSpec | None = None) -> Raster:
@@ -59,27 +62,50 @@ def rasterise_picture(source: Image.Image | str | Path | bytes, spec: RasterSpec
 
 
 def picture_drawer(source: Image.Image | str | Path | bytes) -> Callable[[RasterSpec], Raster]:
-    """``rasterise_picture`` for several contracts: the picture is read, and its ink found, once."""
+    """``rasterise_picture`` for several contracts: the picture is read, its ink found and its lines traced, once."""
     grey, reduction = reduce(read_grey(source), WORK_PIXELS)
-    return partial(_rasterise, find_ink(grey), reduction)
+    return partial(_rasterise, _trace_ink(find_ink(grey)), reduction)
 
 
-def _rasterise(ink: InkMap, reduction: int, spec: RasterSpec) -> Raster:
-    blank = ink.blank
-    if blank is None and len(ink.components) > _MAX_MARKS:
-        blank = f"more than {_MAX_MARKS} separate marks: no single expression"
-    if blank is None:
-        try:
-            raster = _draw(ink, spec)
-            x, y = raster.origin
-            return Raster(raster.pixels, raster.scale / reduction, (x * reduction, y * reduction))
-        except InkError:
-            blank = "too many lines for a single expression"
-    return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), blank)
+@dataclass(frozen=True)
+class _Traced:
+    """What a picture shows, in working pixels: those in which its pen is about ``_PEN`` wide.
+
+    Attributes:
+        lines: centre lines, float64 (points, 2) each.
+        solid: what is ink, bool (height, width).
+        pen: width of its strokes.
+        extents: of its components less the pen, at least the pen; float64 (components,).
+        largest: extent of the largest component with its pen.
+        factor: working pixels per pixel of the ink map.
+        corner: of the working picture in the ink map, x and y.
+    """
+
+    lines: list[np.ndarray]
+    solid: np.ndarray
+    pen: float
+    extents: np.ndarray
+    largest: float
+    factor: float
+    corner: np.ndarray
+
+    @cached_property
+    def low(self) -> np.ndarray:
+        """Smallest x and y of the lines."""
+        return np.min([line.min(0) for line in self.lines], axis=0)
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        """Width and height of the lines."""
+        return np.max([line.max(0) for line in self.lines], axis=0) - self.low
 
 
-def _draw(ink: InkMap, spec: RasterSpec) -> Raster:
-    """The raster of an ink map. Raises InkError if it holds too many lines to follow or to draw."""
+def _trace_ink(ink: InkMap) -> _Traced | str:
+    """The centre lines of an ink map, or why it is no expression."""
+    if ink.blank is not None:
+        return ink.blank
+    if len(ink.components) > _MAX_MARKS:
+        return f"more than {_MAX_MARKS} separate marks: no single expression"
     left, top = int(ink.components.left.min()), int(ink.components.top.min())
     right, bottom = int(ink.components.right.max()) + 1, int(ink.components.bottom.max()) + 1
     cropped = np.pad(ink.coverage[top:bottom, left:right], _BORDER)
@@ -88,28 +114,50 @@ def _draw(ink: InkMap, spec: RasterSpec) -> Raster:
     solid = coverage >= 128
     centre = thin(solid)
     if np.count_nonzero(centre) > _MAX_LINE_PIXELS:
-        raise InkError("too many lines")
-    # From here on in working pixels, until the scale is given back in pixels of the picture.
-    lines = trace(centre, spur=pen / 2)
-    low = np.min([line.min(0) for line in lines], axis=0)
-    whole = np.max([line.max(0) for line in lines], axis=0) - low
+        return _TOO_MANY_LINES
+    extent = ink.components.extent
+    return _Traced(
+        lines=trace(centre, spur=pen / 2),
+        solid=solid,
+        pen=pen,
+        extents=np.maximum(extent - ink.pen_width, ink.pen_width) * factor,
+        largest=float(extent.max()) * factor,
+        factor=factor,
+        corner=np.array((left - _BORDER, top - _BORDER)),
+    )
+
+
+def _rasterise(traced: _Traced | str, reduction: int, spec: RasterSpec) -> Raster:
+    blank = _TOO_MANY_LINES
+    if isinstance(traced, str):
+        blank = traced
+    else:
+        with suppress(InkError):
+            raster = _draw(traced, spec)
+            x, y = raster.origin
+            return Raster(raster.pixels, raster.scale / reduction, (x * reduction, y * reduction))
+    return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), blank)
+
+
+def _draw(traced: _Traced, spec: RasterSpec) -> Raster:
+    """The raster of what was traced, in pixels of the ink map. Raises InkError if it holds too many lines to draw."""
+    low, whole = traced.low, traced.whole
 
     def render(scale: float) -> np.ndarray:
-        pixels = draw([line * scale for line in lines], spec.pen_width, spec.margin)
-        surplus = pen / 2 - spec.pen_width / (2 * scale)
-        core = average(erode(solid, surplus), low - spec.margin / scale, scale, pixels.shape)
+        pixels = draw([line * scale for line in traced.lines], spec.pen_width, spec.margin)
+        surplus = traced.pen / 2 - spec.pen_width / (2 * scale)
+        core = average(erode(traced.solid, surplus), low - spec.margin / scale, scale, pixels.shape)
         return np.maximum(pixels, core)
 
-    if whole.max() < pen:
+    if whole.max() < traced.pen:
         # One dot: nothing but itself to go by.
-        scale = spec.pen_width / (float(ink.components.extent.max()) * factor)
+        scale = spec.pen_width / traced.largest
     else:
-        extents = np.maximum(ink.components.extent - ink.pen_width, ink.pen_width) * factor
-        typical = max(typical_extent(extents), float(whole.max()) / 100)
+        typical = max(typical_extent(traced.extents), float(whole.max()) / 100)
         scale = fit_scale(spec.symbol_extent / typical, whole, spec)
         scale = fit_scale(refine_scale(render(scale) >= 128, scale, spec), whole, spec)
-    origin = (low - spec.margin / scale) / factor + (left - _BORDER, top - _BORDER)
-    return Raster(render(scale), scale * factor, (float(origin[0]), float(origin[1])))
+    origin = (low - spec.margin / scale) / traced.factor + traced.corner
+    return Raster(render(scale), scale * traced.factor, (float(origin[0]), float(origin[1])))
 
 
 def read_grey(source: Image.Image | str | Path | bytes) -> np.ndarray:

@@ -187,7 +187,7 @@ def _coverage(pen_width: float) -> np.ndarray:
 @lru_cache(maxsize=8)
 def _solid(pen_width: float) -> np.ndarray:
     """The same for the question whether a pixel is at least half covered: uint8, 1 throughout."""
-    return (_coverage(pen_width) >= 128)[: np.count_nonzero(_coverage(pen_width) >= 128)].view(np.uint8)
+    return np.ones(np.count_nonzero(_coverage(pen_width) >= 128), np.uint8)
 
 
 def _draw_segments(segments: np.ndarray, height: int, width: int, values: np.ndarray) -> np.ndarray:

@@ -53,12 +53,18 @@ def average(values: np.ndarray, origin: np.ndarray, scale: float, shape: tuple[i
         scale: pixels of the result per pixel of ``values``.
         shape: rows and columns of the result.
     """
-    sums = values.astype(np.float64)
-    for axis, start in ((0, float(origin[1])), (1, float(origin[0]))):
-        edges = np.clip(start + np.arange(shape[axis] + 1) / scale, 0, sums.shape[axis])
-        total = np.insert(np.cumsum(sums, axis=axis), 0, 0, axis=axis)
-        sums = np.diff(_interpolate(total, edges, axis), axis=axis)
+    # Sums of bytes are whole numbers, at most 255 times the 8 million pixels of a working picture.
+    sums = _sums(values, np.int32, float(origin[1]), scale, shape[0])
+    sums = np.ascontiguousarray(_sums(sums.T, np.float64, float(origin[0]), scale, shape[1]).T)
     return np.clip(sums * scale * scale + 0.5, 0, 255).astype(np.uint8)
+
+
+def _sums(values: np.ndarray, dtype: type, start: float, scale: float, count: int) -> np.ndarray:
+    """Sums over the rows from ``start`` + i / ``scale`` to the next such place, i < ``count``: float64."""
+    edges = np.clip(start + np.arange(count + 1) / scale, 0, len(values))
+    total = np.zeros((len(values) + 1, values.shape[1]), dtype)
+    np.cumsum(values, axis=0, out=total[1:])
+    return np.diff(_interpolate(total, edges, 0), axis=0)
 
 
 def erode(solid: np.ndarray, radius: float) -> np.ndarray:
@@ -84,5 +90,5 @@ def _interpolate(values: np.ndarray, at: np.ndarray, axis: int) -> np.ndarray:
     at = np.clip(at, 0, last)
     low = at.astype(np.int64)
     high = np.minimum(low + 1, last)
-    part = (at - low).astype(values.dtype).reshape((-1, 1) if axis == 0 else (1, -1))
+    part = (at - low).astype(np.result_type(values, np.float32)).reshape((-1, 1) if axis == 0 else (1, -1))
     return np.take(values, low, axis) * (1 - part) + np.take(values, high, axis) * part

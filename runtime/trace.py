@@ -30,7 +30,7 @@ def thin(binary: np.ndarray) -> np.ndarray:
     Parallel thinning in four directions (Rosenfeld 1975): border pixels of the north, south, west and east in
     turn, where they are deletable. Keeps 8-connected components and their holes.
     """
-    padded = np.pad(binary, 1)
+    padded = np.pad(np.ascontiguousarray(binary), 1)
     flat = padded.reshape(-1)
     stride = padded.shape[1]
     steps = [dy * stride + dx for dy, dx in _NEIGHBOURS]
@@ -57,8 +57,16 @@ def trace(lines: np.ndarray, spur: float) -> list[np.ndarray]:
     Returns:
         float64 (points, 2) each, x and y of pixel centres (the first pixel's centre is 0.5, 0.5), smoothed.
     """
-    neighbours = _adjacency(lines)
-    nodes = {pixel for pixel, near in neighbours.items() if len(near) != 2}
+    pixels, steps, linked = _adjacency(lines)
+    ends = linked.sum(1) != 2
+    neighbours: dict[int, list[int]] = {pixel: [] for pixel in pixels[ends].tolist()}
+    row, step = np.nonzero(linked[ends])
+    owner = pixels[ends][row]
+    for pixel, near in zip(owner.tolist(), (owner + steps[step]).tolist(), strict=True):
+        neighbours[pixel].append(near)
+    # Of a pixel between two others: their sum, so that less the one it is the other.
+    between = dict(zip(pixels.tolist(), (2 * pixels + linked @ steps).tolist(), strict=True))
+    nodes = set(pixels[ends].tolist())
     paths: list[list[int]] = [[pixel] for pixel in nodes if not neighbours[pixel]]
     seen: set[tuple[int, int]] = set()
     used: set[int] = set()
@@ -66,22 +74,17 @@ def trace(lines: np.ndarray, spur: float) -> list[np.ndarray]:
         for first in neighbours[node]:
             if (node, first) in seen:
                 continue
-            path = [node, first]
-            while path[-1] not in nodes:
-                a, b = neighbours[path[-1]]
-                path.append(b if a == path[-2] else a)
+            path = _follow(node, first, between, nodes)
             seen.update([(path[0], path[1]), (path[-1], path[-2])])
             used.update(path)
             is_branch = {len(neighbours[path[0]]), len(neighbours[path[-1]])} > {1}
             if not (is_branch and len(path) - 1 <= spur):
                 paths.append(path)
-    for start in neighbours.keys() - nodes - used:
+    for start in between.keys() - nodes - used:
         if start in used:
             continue
-        path = [start, neighbours[start][0]]
-        while path[-1] != start:
-            a, b = neighbours[path[-1]]
-            path.append(b if a == path[-2] else a)
+        first = start + int(steps[linked[np.searchsorted(pixels, start)].argmax()])
+        path = _follow(start, first, between, {start})
         used.update(path)
         paths.append(path)
     stride = lines.shape[1] + 2
@@ -93,25 +96,40 @@ def trace(lines: np.ndarray, spur: float) -> list[np.ndarray]:
     return out
 
 
-def _adjacency(lines: np.ndarray) -> dict[int, list[int]]:
-    """Neighbours of every line pixel (flat index in the picture padded by one pixel).
+def _follow(start: int, first: int, between: dict[int, int], ends: set[int]) -> list[int]:
+    """The pixels from ``start`` by way of ``first`` to one of ``ends``."""
+    path = [start, first]
+    before, here = start, first
+    while here not in ends:
+        before, here = here, between[here] - before
+        path.append(here)
+    return path
+
+
+def _adjacency(lines: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Line pixels and their neighbours.
 
     Diagonal neighbours count only where no pixel joins both at right angles, so that a staircase is a path.
+
+    Returns:
+        the line pixels (flat index in the picture padded by one pixel), int64 (pixels,) in order; the steps from a
+        pixel to its eight neighbours, int64 (8,); which of them it is linked to, bool (pixels, 8).
     """
     stride = lines.shape[1] + 2
     flat = np.pad(lines, 1).reshape(-1)
     pixels = np.flatnonzero(flat)
-    links: dict[int, list[int]] = {p: [] for p in pixels.tolist()}
-    for step in (1, stride, stride + 1, stride - 1):
+    steps = (1, stride, stride + 1, stride - 1)
+    linked = np.empty((len(pixels), 8), bool)
+    forwards = np.zeros(len(flat), bool)
+    for i, step in enumerate(steps):
         joined = flat[pixels + step]
         if step > stride:
             joined = joined & ~flat[pixels + 1] & ~flat[pixels + stride]
         elif step == stride - 1:
             joined = joined & ~flat[pixels - 1] & ~flat[pixels + stride]
-        for a in pixels[joined].tolist():
-            links[a].append(a + step)
-            links[a + step].append(a)
-    return links
+        forwards[pixels] = joined
+        linked[:, 2 * i], linked[:, 2 * i + 1] = forwards[pixels - step], joined
+    return pixels, np.array([sign * step for step in steps for sign in (-1, 1)]), linked
 
 
 def _smooth(points: np.ndarray) -> np.ndarray:

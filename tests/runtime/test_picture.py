@@ -15,12 +15,14 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 from typed import as_a
 
+from hmerctl.runtime import picture
 from hmerctl.runtime.errors import PictureError
 from hmerctl.runtime.inkml import read_inkml
 from hmerctl.runtime.picture import MAX_FILE_BYTES, rasterise_picture
 from hmerctl.runtime.raster import Raster, RasterSpec, draw, rasterise_ink
 from hmerctl.runtime.samples import sample_paths
 from hmerctl.runtime.strokes import read_strokes
+from hmerctl.runtime.trace import trace
 
 INK = {path.stem: read_strokes(path) for path in sample_paths()}
 SPEC = RasterSpec()
@@ -132,6 +134,19 @@ def test_fewer_shades_and_colours(kind):
         part = COVERAGE[:, :, None] / 255
         image = Image.fromarray((part * ink + (1 - part) * paper).astype(np.uint8))
     assert_agrees(rasterise_picture(image), "fraction")
+
+
+def test_the_lines_are_traced_once_for_all_contracts(monkeypatch):
+    specs = [RasterSpec(symbol_extent=extent, stroke_extent=extent - 3) for extent in (18, 23, 18)]
+    apart = [rasterise_picture(GREY, spec) for spec in specs]
+    traced = []
+    monkeypatch.setattr(picture, "trace", lambda lines, spur: traced.append(lines) or trace(lines, spur))
+    draw_by = picture.picture_drawer(GREY)
+    for spec, alone in zip(specs, apart, strict=True):
+        raster = draw_by(spec)
+        assert np.array_equal(raster.pixels, alone.pixels)
+        assert (raster.scale, raster.origin) == (alone.scale, alone.origin)
+    assert len(traced) == 1
 
 
 @pytest.mark.parametrize("format_", ["PNG", "BMP", "JPEG", "WEBP", "GIF", "TIFF"])

@@ -33,6 +33,11 @@ def test_thinning_keeps_components_and_holes(binary):
     assert np.array_equal(thin(lines), lines)
 
 
+def test_columns_in_a_row_of_memory_are_thinned_too():
+    binary = draw([np.array([[0.0, 0.0], [40.0, 9.0]])], 8, 5) >= 128
+    assert np.array_equal(thin(np.asfortranarray(binary)), thin(binary))
+
+
 def nearest(points: np.ndarray, to: np.ndarray) -> np.ndarray:
     return np.sqrt(((points[:, None] - to[None]) ** 2).sum(2)).min(1)
 
