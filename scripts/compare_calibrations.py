@@ -2,9 +2,10 @@
 
     python scripts/compare_calibrations.py --calibration data/train --data data/valid2014
 
-Quantises the encoder of the shipped ``onnx`` bundle in every way, reads the same expressions greedily with each, and
-writes docs/figures/<model>-calibrations.json and the marked tables of docs/precision.md. What the chosen way costs
-every target on the whole set is scripts/precision_costs.py.
+Quantises the encoder of the shipped checkpoint as ``onnx`` does in every way, and as ``jetson-trt`` does in its own
+default, reads the same expressions greedily with each, and writes docs/figures/<model>-calibrations.json and the
+marked tables of docs/precision.md. The float32 bundle comes from ``--work``, where scripts/precision_costs.py leaves
+one too. What the chosen way costs every target on the whole set is that script.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 from card import filled, table
+from precision_costs import exported
 
 from hmerctl.export.calibration import encoder_feeds
 from hmerctl.export.parity.pictures import Picture, pictures_of_dataset
@@ -30,20 +32,20 @@ from hmerctl.export.quantize import (
     quantize,
 )
 from hmerctl.export.session import cpu_session
+from hmerctl.export.source import load_source, shipped_checkpoint
 from hmerctl.runtime.bundle import Bundle, open_bundle
 from hmerctl.runtime.decode import DecodeOptions, search
 from hmerctl.runtime.engines.onnx import OnnxSession
 from hmerctl.runtime.files import write_text
-from hmerctl.runtime.shipped import shipped_bundle
 from hmerctl.train.metrics.statistics import compare
 
 ROOT = Path(__file__).parent.parent
-DEFAULT = QuantizeOptions()
+DEFAULT = QuantizeOptions(layout="chain")
 METHODS = (
-    QuantizeOptions(method="minmax"),
-    QuantizeOptions(method="entropy"),
-    QuantizeOptions(method="percentile", percentile=99.9),
-    QuantizeOptions(method="percentile", percentile=99.99),
+    replace(DEFAULT, method="minmax"),
+    replace(DEFAULT, method="entropy"),
+    replace(DEFAULT, percentile=99.9),
+    replace(DEFAULT, percentile=99.99),
     DEFAULT,
 )
 SNR_INKS = 16
@@ -119,16 +121,18 @@ class Study:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bundle", type=Path, default=shipped_bundle(), help="onnx, fp32; default: the shipped one")
+    parser.add_argument("--checkpoint", type=Path, default=shipped_checkpoint(), help="default: the shipped one")
     parser.add_argument("--calibration", type=Path, required=True, help="dataset whose inks set the ranges")
     parser.add_argument("--data", type=Path, required=True, help="labelled dataset that is read")
     parser.add_argument("--counts", type=int, nargs="+", default=[16, 64, 256], help="inks to calibrate on")
     parser.add_argument("--expressions", type=int, default=160, help="about so many, evenly spread")
     parser.add_argument("--target-snr", type=float, default=30.0, help="dB wanted of the mixed encoder")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "precisions", help="for the float32 bundle")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "precision.md")
     chosen = parser.parse_args()
-    bundle = open_bundle(chosen.bundle)
+    source = load_source(chosen.checkpoint)
+    bundle = open_bundle(exported(source, "onnx", "fp32", chosen.work, chosen.calibration))
     spec, most = bundle.manifest.preprocessing, max(chosen.counts)
     study = Study(bundle, pictures_of_dataset(chosen.data, spec, chosen.expressions))
     inks = [p.pixels for p in pictures_of_dataset(chosen.calibration, spec, most)]
@@ -141,8 +145,10 @@ def main() -> None:
         for count in chosen.counts if options == DEFAULT else [most]:
             name = f"{label}, {count} inks" + (" (default)" if (options, count) == (DEFAULT, most) else "")
             study.add(name, quantize(study.encoder, ranges(options, count), options))
-    chain = replace(DEFAULT, layout="chain")
-    study.add("the default in a chain", quantize(study.encoder, ranges(chain, most), chain))
+    products = replace(DEFAULT, layout="products")
+    study.add(
+        "the default in products only, as for jetson-trt", quantize(study.encoder, ranges(products, most), products)
+    )
 
     measured, judges = ranges(DEFAULT, most), study.snr_feeds[:JUDGES]
     losses = layer_losses(study.encoder, measured, judges, DEFAULT)

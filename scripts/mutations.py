@@ -3,8 +3,9 @@
     python scripts/mutations.py
 
 Exports a small random model, puts each fault of tests/support/faults.py into a copy of the bundle, climbs the
-ladder, and writes which levels failed between ``<!-- mutations: by scripts/mutations.py -->`` and ``<!-- end -->``. A
-fault that nothing catches is exit code 1. About a minute on one core.
+ladder, and writes which levels failed between ``<!-- mutations: by scripts/mutations.py -->`` and ``<!-- end -->``,
+by the bounds of fp32 and by those of fp16 and int8. A fault that nothing catches by the bounds of fp32 is exit code
+1. About five minutes on one core.
 """
 
 import sys
@@ -25,7 +26,7 @@ BEGIN, END = "<!-- mutations: by scripts/mutations.py -->\n", "<!-- end -->"
 def main() -> None:
     """See the module."""
     sys.path.insert(0, str(ROOT / "tests" / "support"))
-    from faults import MUTATIONS, findings_of, mutated_bundle, row
+    from faults import MUTATIONS, PRECISIONS, findings_of, mutated_bundle, row
     from tiny import tiny_ink, tiny_source
 
     source, target = tiny_source(), find("onnx")
@@ -35,12 +36,14 @@ def main() -> None:
         path = Path(folder) / "right.hmer"
         export_bundle(source, target, make_plan(source, target), path, inks)
         for i, mutation in enumerate(MUTATIONS):
-            findings = findings_of(mutated_bundle(open_bundle(path), Path(folder) / f"{i}.hmer", mutation), source)
+            mutated = mutated_bundle(open_bundle(path), Path(folder) / f"{i}.hmer", mutation)
+            findings = {precision: findings_of(mutated, source, precision) for precision in PRECISIONS}
             rows.append(row(mutation, findings))
             print(rows[-1], flush=True)
-            if not failed(findings):
+            if not failed(findings["fp32"]):
                 missed.append(mutation.what)
-    table = "\n".join(["| fault | failed levels | first check that failed |", "|---|---|---|", *rows])
+    header = "| fault | failed levels | first check that failed | by the bounds of fp16 | of int8 |"
+    table = "\n".join([header, "|---|---|---|---|---|", *rows])
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     write_text(PAGE, f"{before}{BEGIN}{table}\n{END}{rest.partition(END)[2]}")
     if missed:

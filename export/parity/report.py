@@ -35,6 +35,8 @@ class Tolerance:
     Attributes:
         max_abs: largest difference of any number (L2).
         snr_db: lowest signal-to-noise ratio, decibels (L2).
+        beyond_db: lowest signal-to-noise ratio of steps after a label's end, where a decoder says nothing that is
+            kept, but which show whether its tables and caches are right to the last row (L2).
         top1: lowest share of teacher-forced steps with the same most probable token (L2).
         sequences: lowest share of expressions with the same greedy tokens (L3).
         exprate: largest loss of ExpRate, points (L4).
@@ -42,6 +44,7 @@ class Tolerance:
 
     max_abs: float | None = None
     snr_db: float | None = None
+    beyond_db: float | None = None
     top1: float = 1.0
     sequences: float = 1.0
     exprate: float = 0.0
@@ -49,7 +52,7 @@ class Tolerance:
 
 TOLERANCES = {
     "fp32": Tolerance(max_abs=1e-4),
-    "fp16": Tolerance(snr_db=40.0, top1=0.998, sequences=0.98, exprate=0.1),
+    "fp16": Tolerance(snr_db=40.0, beyond_db=20.0, top1=0.998, sequences=0.98, exprate=0.1),
     "int8": Tolerance(snr_db=15.0, top1=0.98, sequences=0.9, exprate=0.5),
 }
 """By precision; a target may have its own, see ``Target.tolerance``."""

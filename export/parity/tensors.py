@@ -114,18 +114,20 @@ def check_tensors(
             _compare_memory(reference, engine, chosen[:1], tight, encoder[1])
             _compare_steps(reference, engine, chosen[0], tight, tokens, step[1])
             _compare_padding(engine, chosen[0], (bucket, tight), tokens, padded)
-    long, check = Worst(), f"step, all {max_steps} positions"
+    long, check, beyond = Worst(), f"step, all {max_steps} positions", Worst()
     bucket = next(b for b in padding.buckets if b not in empty)
-    picture, steps = fitting(pictures, bucket, 1)[0], max_steps
-    if tolerance.max_abs is None:  # beyond a label's end a decoder says nothing that could be kept
+    picture, label, steps = fitting(pictures, bucket, 1)[0], max_steps, max_steps
+    if tolerance.max_abs is None:
         inside = [p for p in pictures if any(fitting([p], b, 1) for b in padding.buckets)]
         picture = max(inside, key=lambda p: len(p.tokens))
         bucket = bucket_for(picture.pixels, padding.buckets)
-        steps = min(len(picture.tokens) + 1, max_steps)
-        check = f"step, {steps} positions of the longest label"
+        label = min(len(picture.tokens) + 1, max_steps)
+        check = f"step, {label} positions of the longest label"
+        steps = label if tolerance.beyond_db is None else max_steps
     # Over so many steps PyTorch's own rounding in float32 can exceed the bound: the reference is float64 here.
     tokens = _tokens(reference, picture, 2, steps, tolerance)
-    _compare_steps(TorchEngine(reference.model, exact=True), engine, picture, bucket, tokens, long)
+    exact = TorchEngine(reference.model, exact=True)
+    _compare_steps(exact, engine, picture, bucket, tokens, *[long] * label, *[beyond] * (steps - label))
     for count in BATCHES:
         if batched or count == 1:
             findings += encoder[count].findings(f"encoder, batch {count}", tolerance)
@@ -134,6 +136,9 @@ def check_tensors(
     if padding.step is not None:
         findings += padded.findings(f"padding to {padding.step} pixels, against buckets", tolerance)
     findings += long.findings(check, tolerance)
+    if steps > label and tolerance.beyond_db is not None:
+        ratio, check = min(beyond.snr_db, 999.0), "step, all further positions: SNR dB"
+        findings.append(at_least("L2", check, ratio, tolerance.beyond_db, beyond.snr_at))
     if empty:
         findings.append(
             not_run("L2", "some buckets", f"no ink fits into {', '.join(f'{b[0]}x{b[1]}' for b in empty)}")
@@ -167,20 +172,21 @@ def _compare_memory(
 
 
 def _compare_steps(
-    reference: TorchEngine, engine: Engine, picture: Picture, bucket: Bucket, tokens: np.ndarray, worst: Worst
+    reference: TorchEngine, engine: Engine, picture: Picture, bucket: Bucket, tokens: np.ndarray, *worst: Worst
 ) -> None:
-    """Teacher forcing on both sides, each with its own memory, tokens int32 (beams, steps)."""
+    """Teacher forcing on both sides, each with its own memory, tokens int32 (beams, steps); ``worst`` is one for all
+    steps, or one a step."""
     beams, steps = tokens.shape
     sessions = [side.start(_memory(side, picture, bucket), beams) for side in (reference, engine)]
     turned = np.arange(beams)[::-1].copy()
-    for position in range(steps):
+    for position, at in enumerate(worst * steps if len(worst) == 1 else worst):
         # All beams begin as one: the first step has a single sos, the second parts them.
         column = tokens[:1, 0] if position == 0 else tokens[:, position]
         parents = np.zeros(beams, np.int64) if position == 1 else turned if position == TURN else None
         (log_probs, attention), (found_probs, found_attention) = (s.step(column, parents) for s in sessions)
         where = f"{bucket.height}x{bucket.width}, position {position}"
-        worst.add_log_probs(f"log_probs at {where}", log_probs, found_probs)
-        worst.add(f"attention at {where}", attention, found_attention)
+        at.add_log_probs(f"log_probs at {where}", log_probs, found_probs)
+        at.add(f"attention at {where}", attention, found_attention)
 
 
 def _compare_padding(

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hmerctl.runtime.bundle import Bundle, sha256_file
 from hmerctl.runtime.engines.cuda import Cuda
 from hmerctl.runtime.errors import BundleError, EngineError
-from hmerctl.runtime.files import write_bytes
+from hmerctl.runtime.files import check_writable, write_bytes
 from hmerctl.runtime.manifest import Component
 
 PROFILES = "profiles.json"
@@ -152,6 +152,7 @@ def build_engines(
     Raises:
         BundleError: TensorRT is older than the bundle says.
         EngineError: TensorRT is missing or refuses a graph; its own words are in the message.
+        OSError: the cache cannot be written; known before anything is built.
     """
     trt, cuda = trt or load_tensorrt(), cuda or Cuda()
     bundle.require_runtime("TensorRT", trt.__version__)
@@ -169,6 +170,7 @@ def build_engines(
         report(f"{component.name}: building {len(wanted)} profiles with TensorRT {trt.__version__}")
         started = time.monotonic()
         timing = cache / f"timing-{trt.__version__}-sm{''.join(map(str, cuda.compute_capability()))}.cache"
+        check_writable(path, timing)  # a build may take hours
         plan = build_plan(trt, bundle.file(component.file), wanted, timing)
         write_bytes(path, plan)
         built.append(Built(component.role, path, len(wanted), time.monotonic() - started))

@@ -24,6 +24,9 @@ def merge(parts: Mapping[str, Path], path: Path, metadata: Mapping[str, str]) ->
         parts: packages of one function each, by the name that the function gets; the first is the default.
         path: of the new package.
         metadata: strings to leave in it.
+
+    Raises:
+        CoreMlError: coremltools cannot merge them, or the package cannot be written.
     """
     ct = coremltools()
     descriptor = ct.utils.MultiFunctionDescriptor()
@@ -34,6 +37,9 @@ def merge(parts: Mapping[str, Path], path: Path, metadata: Mapping[str, str]) ->
     try:
         with quiet():
             ct.utils.save_multifunction(descriptor, str(path))
+    except shutil.Error as error:  # of copying: a list of (from, to, why)
+        why = str(error.args[0][0][2]).partition(":")[0]
+        raise CoreMlError(f"{path.name}: cannot be written ({why}); make room or name another folder") from error
     except Exception as error:
         raise CoreMlError(
             f"{path.name}: coremltools cannot merge {len(parts)} functions: {one_line(error)}"

@@ -164,9 +164,9 @@ BOUNDS = {
     "fp16": replace(TOLERANCES["fp16"], top1=0.99),
     "pal6": Tolerance(snr_db=15.0, top1=0.97, sequences=0.85, exprate=1.0),
 }
-"""Where the target has its own. ``fp16``: level L2 feeds random tokens, after which many steps are near ties, and
-one tie of the 256 steps with two beams is 0.4 % (level L3 holds real sequences to the usual bound). ``pal6``: 64
-values a weight tensor, an option for the smallest bundle, not held to the bounds of 8 bits."""
+"""Where the target has its own. ``fp16``: few buckets give few steps, and one near tie of the 128 steps with one beam
+is 0.8 % (level L3 holds real sequences to the usual bound). ``pal6``: 64 values a weight tensor, an option for the
+smallest bundle, not held to the bounds of 8 bits."""
 
 
 class CoreMlModels(CoreMl):

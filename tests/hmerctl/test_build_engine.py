@@ -1,5 +1,6 @@
 """``hmerctl build-engine`` on fakes of TensorRT and CUDA: builds, keeps, proves, and says no where it must."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from fake_tensorrt import FakeCuda, FakeTensorRT, with_profiles
 from typer.testing import CliRunner
 
 from hmerctl.cli import app
+from hmerctl.runtime import files
 from hmerctl.runtime.bundle import Bundle
 from hmerctl.runtime.engines import cuda, tensorrt, tensorrt_build
 
@@ -68,3 +70,15 @@ def test_a_bundle_for_another_target_is_refused(device: FakeTensorRT, shared_tin
     other = shutil.copytree(shared_tiny, tmp_path / "other.hmer")
     result = CliRunner().invoke(app, ["build-engine", str(other)])
     assert result.exit_code == 1 and "export it for jetson-trt" in result.output
+
+
+def test_a_cache_that_cannot_be_written_is_known_before_the_build(
+    device: FakeTensorRT, jetson_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(files, "write_bytes", full)
+    result = CliRunner().invoke(app, ["build-engine", str(jetson_bundle.path), "--cache", str(tmp_path / "engines")])
+    assert result.exit_code == 1 and device.builds == 0
+    assert result.stderr.splitlines()[-1].endswith(".plan: No space left on device; make room or name another folder")

@@ -7,7 +7,7 @@ that only the ladder can see it. ``scripts/mutations.py`` writes what caught the
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,17 +70,24 @@ def edit_graphs(folder: Path, change: Graphs) -> None:
         onnx.save(graph, folder / f"{role}.onnx")
 
 
-def findings_of(bundle: Bundle, source: Source) -> list[Finding]:
-    """The whole ladder on a bundle of the target ``onnx``."""
+PRECISIONS = ("fp32", "fp16", "int8")
+"""Whose bounds the faults are held to. The graphs are float32 in each: a fault is one of the graph or the package,
+and what rounding adds to it could only make it larger."""
+
+
+def findings_of(bundle: Bundle, source: Source, precision: str = "fp32") -> list[Finding]:
+    """The whole ladder on a bundle of the target ``onnx``, by the bounds of a precision."""
     evidence = Evidence(source.model, pictures_of_samples(bundle), labelled=True)
-    return check_onnx_bundle(bundle, PORTABLE) + climb(bundle, OnnxEngine(bundle, 1), evidence, TOLERANCES["fp32"])
+    return check_onnx_bundle(bundle, PORTABLE) + climb(bundle, OnnxEngine(bundle, 1), evidence, TOLERANCES[precision])
 
 
-def row(mutation: Mutation, findings: Sequence[Finding]) -> str:
-    """The line of a mutation in the table: the levels that failed, and the first check that did."""
-    faults = sorted(failed(findings), key=lambda f: f.level)
-    levels = ", ".join(dict.fromkeys(f.level for f in faults))
-    return f"| {mutation.what} | {levels or '**none**'} | {faults[0].check if faults else ''} |"
+def row(mutation: Mutation, findings: Mapping[str, Sequence[Finding]]) -> str:
+    """The line of a mutation in the table: the levels that failed by the bounds of each precision, and the first
+    check that did by those of fp32."""
+    faults = {p: sorted(failed(findings[p]), key=lambda f: f.level) for p in PRECISIONS}
+    levels = {p: ", ".join(dict.fromkeys(f.level for f in faults[p])) or "**none**" for p in PRECISIONS}
+    first = faults["fp32"][0].check if faults["fp32"] else ""
+    return f"| {mutation.what} | {levels['fp32']} | {first} | {levels['fp16']} | {levels['int8']} |"
 
 
 def initializer(model: onnx.ModelProto, name: str) -> onnx.TensorProto:
@@ -96,6 +103,16 @@ def edit(model: onnx.ModelProto, name: str, change: Callable[[np.ndarray], np.nd
 def change_one_weight(encoder: onnx.ModelProto, step: onnx.ModelProto) -> None:
     def change(values: np.ndarray) -> np.ndarray:
         values.reshape(-1)[0] += 0.01
+        return values
+
+    edit(step, "layers.1.inner.weight", change)
+
+
+def flip_largest_weight(encoder: onnx.ModelProto, step: onnx.ModelProto) -> None:
+    """What a flipped sign bit does."""
+
+    def change(values: np.ndarray) -> np.ndarray:
+        values.reshape(-1)[np.abs(values).argmax()] *= -1
         return values
 
     edit(step, "layers.1.inner.weight", change)
@@ -285,6 +302,7 @@ L0, L2, L5 = (frozenset({level}) for level in ("L0", "L2", "L5"))
 
 MUTATIONS = (
     Mutation("one weight of the step changed by 0.01", change_one_weight, L2),
+    Mutation("sign of the largest weight of a matrix of the step flipped", flip_largest_weight, L2),
     Mutation("one kernel element of the encoder changed by 0.01", change_one_kernel, L2),
     Mutation("position table of the picture shifted by a cell", wrong_position_table, L2),
     Mutation("position table of the step shifted by one: every step reads the next row", off_by_one_position, L2),
