@@ -129,7 +129,8 @@ class _Lines:
         """Quantised, thinned segments x0 y0 x1 y1, int64 (4, count); a dot is a segment of length zero."""
         fixed = np.floor((self.points - self.points.min(1, keepdims=True)) * UNIT + 0.5).astype(np.int64)
         fixed += margin * UNIT
-        starts, stops = _thin(*fixed.tolist(), zip(self.begins.tolist(), self.ends.tolist(), strict=True))
+        xs, ys = fixed.tolist()
+        starts, stops = _thin(xs, ys, zip(self.begins.tolist(), self.ends.tolist(), strict=True))
         return np.concatenate([fixed[:, starts], fixed[:, stops]])
 
 

@@ -62,7 +62,7 @@ def average(values: np.ndarray, origin: np.ndarray, scale: float, shape: tuple[i
 def _sums(values: np.ndarray, dtype: type, start: float, scale: float, count: int) -> np.ndarray:
     """Sums over the rows from ``start`` + i / ``scale`` to the next such place, i < ``count``: float64."""
     edges = np.clip(start + np.arange(count + 1) / scale, 0, len(values))
-    total = np.zeros((len(values) + 1, values.shape[1]), dtype)
+    total: np.ndarray = np.zeros((len(values) + 1, values.shape[1]), dtype)
     np.cumsum(values, axis=0, out=total[1:])
     return np.diff(_interpolate(total, edges, 0), axis=0)
 

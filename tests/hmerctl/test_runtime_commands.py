@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -123,10 +124,10 @@ def test_bench_asks_with_the_pictures_of_a_dataset(
     image = Image.new("L", (120, 80), 255)
     ImageDraw.Draw(image).line([(10, 10), (100, 60)], fill=0, width=5)
     write_dataset(tmp_path / "d", [Expression("a", ("x",), picture=png(image))], {})
-    asked = []
+    rounds = Mock(wraps=in_rounds)
     monkeypatch.setattr(bench, "QUICK", bench.Plan(5, 0, 0, 0))
-    monkeypatch.setattr(bench, "_in_rounds", lambda strata: (asked.append(strata), in_rounds(strata))[1])
+    monkeypatch.setattr(bench, "_in_rounds", rounds)
     value = json.loads(hmerctl("bench", "run", shared_tiny, "--quick", "--json", "--data", tmp_path / "d").stdout)
-    (((name, sources),),) = (asked[0].items(),)
+    (((name, sources),),) = (rounds.call_args.args[0].items(),)
     assert (value["inks"], value["order"], name) == (1, "rounds", "short")
     assert isinstance(sources[0], Image.Image) and np.array_equal(np.asarray(sources[0]), np.asarray(image))

@@ -6,6 +6,7 @@ import tarfile
 import time
 import zlib
 from io import IOBase
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -139,14 +140,14 @@ def test_fewer_shades_and_colours(kind):
 def test_the_lines_are_traced_once_for_all_contracts(monkeypatch):
     specs = [RasterSpec(symbol_extent=extent, stroke_extent=extent - 3) for extent in (18, 23, 18)]
     apart = [rasterise_picture(GREY, spec) for spec in specs]
-    traced = []
-    monkeypatch.setattr(picture, "trace", lambda lines, spur: traced.append(lines) or trace(lines, spur))
+    traced = Mock(wraps=trace)
+    monkeypatch.setattr(picture, "trace", traced)
     draw_by = picture.picture_drawer(GREY)
     for spec, alone in zip(specs, apart, strict=True):
         raster = draw_by(spec)
         assert np.array_equal(raster.pixels, alone.pixels)
         assert (raster.scale, raster.origin) == (alone.scale, alone.origin)
-    assert len(traced) == 1
+    assert traced.call_count == 1
 
 
 @pytest.mark.parametrize("format_", ["PNG", "BMP", "JPEG", "WEBP", "GIF", "TIFF"])
