@@ -36,7 +36,7 @@ class Onnx(Target):
     summary: ClassVar[str] = "ONNX graphs for onnxruntime on any CPU"
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "int8")
     engine: ClassVar[str] = "onnxruntime"
-    device: ClassVar[str] = "run on x86-64; fp32 also on an emulated aarch64"
+    device: ClassVar[str] = "run on x86-64; fp32 and int8 also on an emulated aarch64"
 
     def requirements(self) -> list[Requirement]:
         """See ``Target``."""
