@@ -38,24 +38,26 @@ def within(offsets: Floats, window: Shape) -> float:
     """``diagonality`` from the table of ``by_offset``, which is all that it needs of the matrix."""
     rows, columns = (offsets.shape[0] + 1) // 2, (offsets.shape[1] + 1) // 2
     high, wide = min(window[0] // 2, rows - 1), min(window[1] // 2, columns - 1)
-    pairs = np.outer(rows - np.abs(np.arange(-high, high + 1)), columns - np.abs(np.arange(-wide, wide + 1)))
-    inside = offsets[rows - 1 - high : rows + high, columns - 1 - wide : columns + wide]
-    return float((inside * pairs).sum() / (rows * columns))
+    inside = slice(rows - 1 - high, rows + high), slice(columns - 1 - wide, columns + wide)
+    return float((offsets * _pairs(offsets))[inside].sum())
 
 
 def axis_profile(offsets: Floats, axis: int) -> Floats:
-    """What a cell takes on average from each offset along an axis, whatever the offset along the other.
+    """The most that any offset adds to D, by its part along an axis.
+
+    An offset (dy, dx) is what a diagonal is on a sequence: the pairs of cells that lie so to each other. It adds its
+    mean contribution to D, taken over all cells, 0 for those that have no cell there: the few pairs of a far offset
+    weigh less than the many of a near one.
 
     Args:
         offsets: table of ``by_offset``.
         axis: 0 rows, 1 columns.
 
     Returns:
-        float64 (2 n - 1,), offset 0 in the middle: means over the cells that have cells at that offset.
+        float64 (2 n - 1,), offset 0 in the middle: at each offset along the axis the largest over those along the
+        other.
     """
-    other = (offsets.shape[1 - axis] + 1) // 2
-    pairs = other - np.abs(np.arange(1 - other, other))
-    return np.tensordot(offsets, pairs / other, axes=(1 - axis, 0))
+    return np.asarray((offsets * _pairs(offsets)).max(1 - axis), np.float64)
 
 
 def contribution_lost(contributions: Floats, shape: Shape, window: Shape) -> float:
@@ -87,9 +89,10 @@ def cumulative_diagonality(contributions: Floats, shape: Shape) -> float:
 def needed_window(contributions: Floats, shape: Shape, threshold: float = 0.015) -> Shape:
     """Algorithm 1 on each axis: the smallest odd window with every diagonal that matters.
 
-    From the main diagonal outwards, the window grows to diagonal i whenever the mean contribution of either diagonal
-    i or -i exceeds the threshold. The walk ends after a tenth of the axis' length in diagonals below it in a row. The
-    diagonal of an axis gathers all cells at that offset along it, whatever their offset along the other.
+    From the cell itself outwards, the window grows to i rows whenever any diagonal i rows up or down, at whatever
+    offset in columns, exceeds the threshold, and to i columns likewise **(reading)**. The walk ends after a tenth of
+    the axis' length in offsets below it in a row. What is held against the threshold is thus one cell's contribution
+    to one other, as in the source, and depends on how many cells a map has, not on how many rows.
     """
     return needed_by_offset(by_offset(contributions, shape), threshold)
 
@@ -106,6 +109,13 @@ def chosen_window(windows: Sequence[Shape]) -> Shape:
     wanted = np.ceil(sides.mean(0) + sides.std(0) - 1e-9).astype(int)
     height, width = (wanted + 1 - wanted % 2).tolist()
     return height, width
+
+
+def _pairs(offsets: Floats) -> Floats:
+    """Cell pairs at each offset of a table of ``by_offset``, as a share of the cells."""
+    rows, columns = (offsets.shape[0] + 1) // 2, (offsets.shape[1] + 1) // 2
+    pairs = np.outer(rows - np.abs(np.arange(1 - rows, rows)), columns - np.abs(np.arange(1 - columns, columns)))
+    return pairs / (rows * columns)
 
 
 def _offset_sums(contributions: Floats, shape: Shape) -> tuple[Floats, Floats]:

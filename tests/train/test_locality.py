@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmerctl.train.locality import (
+    axis_profile,
     by_offset,
     chosen_window,
     contribution_lost,
@@ -73,6 +74,23 @@ def test_algorithm_1_steps_over_a_gap_shorter_than_a_tenth_of_the_axis() -> None
         if x[i] >= 4:
             gap[i, i - 4] = 0.4
     assert needed_window(gap, SHAPE) == (1, 1)
+
+
+def test_windows_do_not_grow_with_the_cells_across() -> None:
+    """A line of a map gathers what many cells give: even attention, above 0.015 on every row and column, is local
+    nowhere; and a neighbour matters as much on a map of 6 rows as in a single one."""
+    assert needed_window(spread(), SHAPE) == (1, 1)
+    one_row, six_rows = local((0, 1), (1, 20)), local((0, 1), SHAPE)
+    assert needed_window(one_row, (1, 20)) == needed_window(six_rows, SHAPE) == (1, 3)
+    assert np.allclose(axis_profile(by_offset(one_row, (1, 20)), 1), axis_profile(by_offset(six_rows, SHAPE), 1))
+
+
+def test_a_few_pairs_far_away_do_not_weigh_as_much_as_all_pairs_nearby() -> None:
+    """All cells take a little from one corner: each far offset has few pairs, and their mean alone would be large."""
+    matrix = np.eye(CELLS) * 0.9
+    matrix[:, 0] += 0.1
+    assert by_offset(matrix, SHAPE)[0, 0] == pytest.approx(0.1)
+    assert needed_window(matrix, SHAPE) == (1, 1)
 
 
 def test_the_threshold_decides_what_matters() -> None:

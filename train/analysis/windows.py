@@ -40,7 +40,7 @@ CURVE = np.linspace(0, 1, 51)
 FINE_TUNING_RATE = 0.25
 """Learning rate of the preset for fine-tuning, as a share of the rate that the checkpoint was trained with."""
 
-THRESHOLDS = (0.015, 0.03, 0.06, 0.12)
+THRESHOLDS = (0.015, 0.005, 0.002, 0.001)
 """For which the report says what windows they would give."""
 
 WHOLE: Shape = (0, 0)

@@ -82,17 +82,18 @@ def draw_curves(found: Locality) -> bytes:
 
 
 def draw_profiles(found: Locality) -> bytes:
-    """Mean contribution by offset along rows and along columns with the threshold, as PNG: what Algorithm 1 sees."""
+    """The most that any offset adds to D, along rows and along columns, with the threshold, as PNG: what Algorithm 1
+    looks at."""
     from matplotlib.figure import Figure
 
+    cells = np.mean([rows * columns for rows, columns in found.shapes])
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axis, (panel, name) in enumerate(zip(figure.subplots(1, 2), ("rows", "columns"), strict=True)):
         for number, layer in enumerate(found.layers, 1):
             panel.semilogy(layer.profile(axis), marker=".", label=f"layer {number}")
-        mean = np.mean([shape[axis] for shape in found.shapes])
         panel.axhline(found.threshold, color="black", linewidth=0.8, label=f"threshold {found.threshold:g}")
-        panel.axhline(1 / mean, color="grey", linestyle=":", label=f"even attention, {mean:.0f} {name}")
-        panel.set(xlabel=f"offset, {name}", ylabel="mean contribution")
+        panel.axhline(1 / cells, color="grey", linestyle=":", label=f"even attention, {cells:.0f} cells")
+        panel.set(xlabel=f"offset, {name}", ylabel="largest mean contribution")
         panel.legend(fontsize=8)
         panel.grid(alpha=0.3)
     return _png(figure)
