@@ -1,0 +1,47 @@
+"""The mean of checkpoints: weights, shares, and refinement kernels of a rank."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from script_files import load_script
+from tiny import tiny_source
+
+from hmerctl.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+
+average = load_script("average")
+
+
+def checkpoint(path: Path, refinement: int = 4, seed: int = 0) -> Path:
+    source = tiny_source(refinement=refinement, seed=seed)
+    save_checkpoint(path, source.model.state_dict(), source.info)
+    return path
+
+
+def test_weights_are_added_by_their_shares(tmp_path: Path) -> None:
+    a, b = checkpoint(tmp_path / "a"), checkpoint(tmp_path / "b", seed=1)
+    average.average([a, b], [0.25, 0.75], 0, tmp_path / "mean")
+    first, second = (load_checkpoint(path)[0].state_dict() for path in (a, b))
+    mean, info = load_checkpoint(tmp_path / "mean")
+    for name, value in mean.state_dict().items():
+        if value.is_floating_point():
+            assert torch.allclose(value, 0.25 * first[name] + 0.75 * second[name], atol=1e-6), name
+    assert info.training["averaged"]["shares"] == [0.25, 0.75]
+
+
+def test_kernels_of_a_sufficient_rank_read_alike(tmp_path: Path) -> None:
+    a = checkpoint(tmp_path / "a")
+    average.average([a], [1.0], 20, tmp_path / "separated")
+    whole, separated = load_checkpoint(a)[0], load_checkpoint(tmp_path / "separated")[0]
+    assert separated.decoder.config.refinement_rank == 20  # type: ignore[union-attr]
+    raster, size = torch.rand(1, 1, 32, 64), torch.tensor([[32, 64]], dtype=torch.int32)
+    tokens = torch.randint(3, 6, (1, 5))
+    assert torch.allclose(whole(raster, size, tokens), separated(raster, size, tokens), atol=1e-4)
+
+
+def test_other_models_and_wrong_shares_are_refused(tmp_path: Path) -> None:
+    a, b = checkpoint(tmp_path / "a"), checkpoint(tmp_path / "b", refinement=3)
+    with pytest.raises(CheckpointError, match=r"another model than .*b"):
+        average.average([a, b], [0.5, 0.5], 0, tmp_path / "mean")
+    with pytest.raises(ValueError, match="2 checkpoints need as many shares"):
+        average.average([a, b], [0.5], 0, tmp_path / "mean")
