@@ -17,7 +17,7 @@ from hmerctl.runtime.buckets import Bucket
 from hmerctl.train.models.recognizer import Recognizer
 
 CACHE_ROWS = 64
-"""Length of the decoder's caches in the step that is measured: what engines begin with."""
+"""Length of the decoder's caches in the step that is measured; few labels are longer."""
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,12 @@ def _quantize(
 
 
 def _spare(model: onnx.ModelProto, quantised: set[str]) -> None:
-    """Let nodes that compute in float32 read in float32 what was computed so: the quantised mask is for the chain."""
+    """Let nodes that compute in float32 read in float32 what was computed so: the quantised mask is for the chain.
+
+    Args:
+        model: changed in place.
+        quantised: names of the nodes that compute in int8.
+    """
     makers = {name: node for node in model.graph.node for name in node.output}
     exact: dict[str, str] = {}
     for node in model.graph.node:
@@ -316,8 +321,9 @@ def _spare(model: onnx.ModelProto, quantised: set[str]) -> None:
 def _seven_bits(model: onnx.ModelProto, exclude: list[str]) -> dict[str, list[dict[str, object]]]:
     """onnxruntime's overrides that give the weights of products 7 bits, per output channel."""
     overrides = {}
+    products = set(quantisable(model)) - set(exclude)
     for node in model.graph.node:
-        if node.name in quantisable(model) and node.name not in exclude:
+        if node.name in products:
             transposed = any(a.name == "transB" and a.i for a in node.attribute)
             axis = 0 if node.op_type == "Conv" or transposed else 1
             overrides[node.input[1]] = [

@@ -156,14 +156,16 @@ class DecodingDefaults(Part):
     Attributes:
         beams: beam width, 1 is greedy.
         length_power: a sequence scores its log-probability divided by length ** length_power.
-        prune: continuations less than this share as probable as the step's best are dropped, so that the beam is
-            wide only where the model is in doubt; 0 keeps all. (From 1.1. Without it results are much the same.)
+        prune: continuations less than this share as probable as the step's best, or as the best sequence that has
+            ended, are dropped, so that the beam is wide only where the model is in doubt; 0 keeps all. (From 1.1.
+            Without it results are much the same.)
         grammar: allow only tokens that keep braces and arguments balanced.
         reread: a reading less probable than this is read again from a raster of other extents, and the more probable
             of both is taken; 0 for never. (From 1.1. Without it results are worse.)
         reread_extents: ``symbol_extent`` and ``stroke_extent`` of that raster, in place of the preprocessing's.
         reread_work: most work of a first reading that is read again, its raster's pixels (without padding) times its
-            tokens (eos included), so that what takes long is not made to take twice as long; 0 for no limit.
+            tokens (eos included), so that what takes long is not made to take twice as long; 0 for no limit. (From
+            1.1. Without it more is read twice.)
         accept: confidence from which a result is accepted without review.
         reject: confidence below which a result is rejected.
     """

@@ -174,9 +174,10 @@ def latency_of(path: Path) -> str:
     """p50 and p90 of a measurement, and what it was measured on."""
     measured = read_report(path)
     device = measured.device
+    threads = ", ".join(f"{role} {count} threads" for role, count in measured.threads.items())
     return (
         f"p50 {measured.latency.p50:.1f} ms, p90 {measured.latency.p90:.1f} ms a formula ({measured.engine}, "
-        f"{measured.threads} threads, {device.cores} cores of {device.processor})"
+        f"{threads}, {device.cores} cores of {device.processor})"
     )
 
 

@@ -5,7 +5,7 @@
 Exports a small random model, puts each fault of tests/support/faults.py into a copy of the bundle, climbs the
 ladder, and writes which levels failed between ``<!-- mutations: by scripts/mutations.py -->`` and ``<!-- end -->``,
 by the bounds of fp32 and by those of fp16 and int8. A fault that nothing catches by the bounds of fp32 is exit code
-1. About five minutes on one core.
+1. Minutes of one core.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 All functions take contribution matrices C (cells, cells), row by row of a map of ``shape`` (rows, columns), rows
 summing to 1, as ``models.self_attention.contributions`` gives them. The source has a sequence, where window and
-diagonal are numbers; on a map they are pairs, one for each axis **(reading)**.
+diagonal are numbers; on a map they are pairs: rows and columns **(reading)**.
 """
 
 from collections.abc import Sequence

@@ -29,7 +29,7 @@ class Picture:
 
 
 def pictures_of_dataset(path: Path, spec: RasterSpec, most: int | None = None) -> list[Picture]:
-    """Expressions of a dataset folder, ink drawn by the raster contract; blank ones are left out.
+    """Expressions of a dataset folder, drawn by a raster contract; blank ones are left out.
 
     Args:
         most: take only so many, evenly spread over the dataset.

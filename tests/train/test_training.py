@@ -232,6 +232,15 @@ def test_only_the_named_parts_start_from_a_checkpoint(first):
     assert changed(given, module.model.state_dict()) == set()
 
 
+def test_separated_refinement_kernels_start_from_whole_ones():
+    whole, separated = (
+        TrainingModule(load_preset("edge", [*TINY, f"model.decoder.refinement_rank={rank}"]), CROHME)
+        for rank in (0, 3)
+    )
+    assert any(name.endswith("refinement.spread.weight") for name in whole.model.state_dict())
+    assert separated.load_weights(whole.model.state_dict()) == [], "none stays random"
+
+
 @pytest.mark.parametrize(
     ("settings", "parts", "init", "message"),
     [

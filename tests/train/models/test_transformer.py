@@ -37,7 +37,7 @@ def test_column_and_row_convolve_as_their_kernel_does_on_the_border_too() -> Non
     spread, separated = whole.spread, parts.spread
     assert isinstance(spread, nn.Conv2d) and isinstance(separated, nn.Sequential)
     column, row = separate(spread.weight.detach(), FULL)
-    separated.load_state_dict({"0.weight": column, "1.weight": row, "1.bias": spread.bias})  # type: ignore[dict-item]
+    separated.load_state_dict({"0.weight": column, "1.weight": row, "1.bias": spread.bias})
     parts.to_heads = whole.to_heads
     nn.init.normal_(whole.to_heads.weight)
     spent = torch.rand(2, 4, 3, 7)
