@@ -22,6 +22,7 @@ from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
 from hmerctl.export.session import cpu_session
+from hmerctl.export.storage import channel_axis
 from hmerctl.runtime.errors import HmerError
 from hmerctl.runtime.snr import snr_db
 
@@ -320,15 +321,14 @@ def _spare(model: onnx.ModelProto, quantised: set[str]) -> None:
 
 def _seven_bits(model: onnx.ModelProto, exclude: list[str]) -> dict[str, list[dict[str, object]]]:
     """onnxruntime's overrides that give the weights of products 7 bits, per output channel."""
-    overrides = {}
+    overrides: dict[str, list[dict[str, object]]] = {}
     products = set(quantisable(model)) - set(exclude)
+    ranks = {t.name: len(t.dims) for t in model.graph.initializer}
     for node in model.graph.node:
         if node.name in products:
-            transposed = any(a.name == "transB" and a.i for a in node.attribute)
-            axis = 0 if node.op_type == "Conv" or transposed else 1
-            overrides[node.input[1]] = [
-                {"quant_type": QuantType.QInt8, "symmetric": True, "reduce_range": True, "axis": axis}
-            ]
+            axis = channel_axis(node, 1, ranks[node.input[1]])
+            seven = {"quant_type": QuantType.QInt8, "symmetric": True, "reduce_range": True, "axis": axis}
+            overrides[node.input[1]] = [seven]
     return overrides
 
 

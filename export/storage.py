@@ -16,8 +16,8 @@ from hmerctl.export.precision import FLOAT16_MAX, PrecisionError
 SMALLEST = 1024
 """Elements from which a weight is stored smaller; a Cast takes about 100 bytes itself."""
 
-_CHANNEL_AXIS = {"Conv": (1, 0), "Gather": (0, 0)}
-"""Operators whose weight is quantised, beside Gemm and MatMul: which input it is, and the axis of its scales."""
+_CHANNEL_AXIS = {("Conv", 1): 0, ("Gather", 0): 0}
+"""Operators whose weight is quantised, beside Gemm and MatMul, and which input it is: the axis of its scales."""
 
 
 def store_half(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -65,6 +65,20 @@ def _large(graph: onnx.GraphProto) -> Iterable[onnx.TensorProto]:
     return (t for t in graph.initializer if t.data_type == TensorProto.FLOAT and np.prod(t.dims) >= SMALLEST)
 
 
+def channel_axis(node: onnx.NodeProto, position: int, rank: int) -> int | None:
+    """The axis of the output channels in the weight of ``rank`` axes that a node reads as its input ``position``.
+
+    None if that is no weight of a product or table.
+    """
+    if (node.op_type, position) in _CHANNEL_AXIS:
+        return _CHANNEL_AXIS[node.op_type, position]
+    if (node.op_type, position) == ("MatMul", 1):
+        return rank - 1
+    if (node.op_type, position) == ("Gemm", 1):
+        return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
+    return None
+
+
 def _channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
     """The axis of the scales of every weight of at least two axes that only products and tables read, by name."""
     found: dict[str, set[int | None]] = {}
@@ -73,14 +87,7 @@ def _channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
         for position, name in enumerate(node.input):
             if ranks.get(name, 0) < 2:
                 continue
-            axis: int | None = None
-            if node.op_type in _CHANNEL_AXIS and _CHANNEL_AXIS[node.op_type][0] == position:
-                axis = _CHANNEL_AXIS[node.op_type][1]
-            elif node.op_type == "MatMul" and position == 1:
-                axis = ranks[name] - 1
-            elif node.op_type == "Gemm" and position == 1:
-                axis = 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
-            found.setdefault(name, set()).add(axis)
+            found.setdefault(name, set()).add(channel_axis(node, position, ranks[name]))
     return {name: axis for name, axes in found.items() if len(axes) == 1 and (axis := next(iter(axes))) is not None}
 
 

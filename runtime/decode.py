@@ -6,7 +6,7 @@ are taken in the order of their parent's rank, then of their id.
 
 At each step the ``beams`` best continuations are looked at: those that end with eos leave the beam, and the beam is
 filled up again from the next best. The search ends when ``beams`` sequences have ended and no live one scores better
-at its present length than the worst of them, or at ``max_steps``.
+at its present length than the worst of them, when none is live any more, or at ``max_steps``.
 """
 
 import math
@@ -52,7 +52,8 @@ class DecodeOptions:
         length_power: see the module.
         prune: continuations less than this share as probable as the step's best, or as the best sequence that has
             ended, are dropped; 0 keeps all.
-        floor: continuations of at most this log-probability are dropped: no sequence can gain what it has lost.
+        floor: continuations of at most this log-probability are dropped, impossible ones with any floor: no sequence
+            can gain what it has lost.
         max_steps: most tokens of a sequence, eos included.
         constraint: what may follow what; None for no constraint.
         reread: a reading less probable than this is read again at another size, see ``runtime.reading``; 0 never.
@@ -122,7 +123,7 @@ def search(session: StepSession, options: DecodeOptions | None = None) -> list[H
         were dropped for ``options.floor``.
 
     Raises:
-        EngineError: a log-probability is not a number.
+        EngineError: a log-probability is not a number, or none is above minus infinity.
     """
     options = options or DecodeOptions()
     live = [_Path(state=options.constraint.start() if options.constraint else None)]
@@ -187,7 +188,7 @@ def _extend(
     for rank, flat in enumerate(np.argsort(-totals, axis=None, kind="stable")[: 2 * options.beams]):
         row, token = divmod(int(flat), totals.shape[1])
         total = float(totals[row, token])
-        if total == -np.inf or total < lowest or total <= options.floor or len(following) == options.beams:
+        if total < lowest or total <= options.floor or len(following) == options.beams:
             break
         if token == EOS and rank >= options.beams:
             continue

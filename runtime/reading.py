@@ -23,7 +23,7 @@ class Look:
         raster: without padding.
         padded: height and width that the encoder saw, pixels.
         memory: outputs of the encoder.
-        hypotheses: best first, at least one.
+        hypotheses: best first, at least one unless all were dropped for ``DecodeOptions.floor``.
         seconds: spent in the stages ``raster`` (drawing it), ``encode`` and ``decode``, all looks together.
     """
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hmerctl.runtime.bench_report import read_report
+from hmerctl.runtime.bench_report import facts, read_report
 from hmerctl.runtime.bundle import open_bundle
 from hmerctl.runtime.files import png, write_bytes, write_text
 from hmerctl.runtime.recognizer import Recognizer
@@ -174,10 +174,9 @@ def latency_of(path: Path) -> str:
     """p50 and p90 of a measurement, and what it was measured on."""
     measured = read_report(path)
     device = measured.device
-    threads = ", ".join(f"{role} {count} threads" for role, count in measured.threads.items())
     return (
-        f"p50 {measured.latency.p50:.1f} ms, p90 {measured.latency.p90:.1f} ms a formula ({measured.engine}, "
-        f"{threads}, {device.cores} cores of {device.processor})"
+        f"p50 {measured.latency.p50:.1f} ms, p90 {measured.latency.p90:.1f} ms a formula "
+        f"({dict(facts(measured))['engine']}, {device.cores} cores of {device.processor})"
     )
 
 
