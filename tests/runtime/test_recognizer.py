@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,14 @@ from PIL import Image, ImageDraw
 
 from hmerctl.runtime.bundle import open_bundle, read_manifest, write_manifest
 from hmerctl.runtime.confidence import features
-from hmerctl.runtime.decode import Hypothesis
+from hmerctl.runtime.decode import DecodeOptions, Hypothesis
 from hmerctl.runtime.engines import load_engine
 from hmerctl.runtime.errors import BundleError, EngineError, InkError
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.manifest import Calibration, DecodingDefaults, Feature
 from hmerctl.runtime.raster import rasterise_ink
-from hmerctl.runtime.recognizer import Recognizer
-from hmerctl.runtime.vocabulary import EOS
+from hmerctl.runtime.recognizer import Recognizer, decode_options
+from hmerctl.runtime.vocabulary import CROHME, EOS
 
 READS = ["x", "^", "{", "2", "}", "+", "y"]
 
@@ -31,6 +32,15 @@ def cross(size: float = 30.0, x: float = 100.0) -> Ink:
 @pytest.fixture(scope="module")
 def recognizer(shared_tiny: Path) -> Recognizer:
     return Recognizer(shared_tiny)
+
+
+def test_every_default_of_a_model_reaches_the_search() -> None:
+    again = {"reread": 0.4, "reread_extents": (30, 26), "reread_work": 9}
+    values = {"beams": 3, "length_power": 0.5, "prune": 0.2, **again}
+    assert set(values) == {*DecodingDefaults.model_fields} - {"grammar", "accept", "reject"}
+    options = decode_options(DecodingDefaults().but(**values, grammar=True), CROHME, 50)
+    assert values.items() <= {field.name: getattr(options, field.name) for field in fields(DecodeOptions)}.items()
+    assert options.constraint is not None and options.max_steps == 50
 
 
 def test_ink_to_latex(recognizer: Recognizer) -> None:
