@@ -26,6 +26,7 @@ from hmerctl.runtime.engine import Engine, Memory, StepSession
 from hmerctl.runtime.engines import load_engine
 from hmerctl.runtime.errors import BundleError
 from hmerctl.runtime.load import load_ink, sniff
+from hmerctl.runtime.picture import read_grey
 from hmerctl.runtime.recognizer import Recognizer, Source
 
 STRATA = (("short", 1, 10), ("medium", 11, 20), ("long", 21, 4096))
@@ -113,16 +114,18 @@ def measure(
 
     Raises:
         BundleError: the bundle cannot be used, or holds no samples and no inks were given.
+        InkError, PictureError: one of ``inks`` cannot be read.
     """
     plan = plan or Plan()
     bundle = open_bundle(path)
     files = list(inks) or [bundle.file(sample.file) for sample in bundle.manifest.samples]
     if not files:
         raise BundleError(f"{path}: holds no samples to measure with; name ink files with --inks")
+    sources = whole or [_in_memory(file) for file in files]  # first of all: a broken file is not the bundle's fault
     cold = _cold_starts(path, files[0], plan.cold_starts, beams, threads, tick)
     engine = TimedEngine(load_engine(bundle, threads))
     recognizer = Recognizer(bundle, engine=engine, beams=beams)
-    strata = _stratify(recognizer, whole or [_in_memory(file) for file in files])
+    strata = _stratify(recognizer, sources)
     queries = _in_rounds(strata) if whole else _in_turn(strata)
     round_length = sum(map(len, strata.values())) if whole else 1
     for _ in range(plan.warm_up):
@@ -172,9 +175,7 @@ def _in_memory(file: Path) -> Source:
     with file.open("rb") as opened:
         if sniff(opened.read(256)) != "picture":
             return load_ink(file)
-    with Image.open(file) as picture:
-        picture.load()
-        return picture.copy()
+    return Image.fromarray(read_grey(file))
 
 
 def _stratify(recognizer: Recognizer, sources: Sequence[Source]) -> dict[str, list[Source]]:

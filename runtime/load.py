@@ -1,6 +1,7 @@
 """One front door: a file of any kind that holds handwriting, to the raster that the recogniser reads."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -54,7 +55,9 @@ def drawer(source: str | Path | bytes) -> Callable[[RasterSpec], Raster]:
     """``load_raster`` for several contracts: the file is read once."""
     if _kind(source, "")[0] == "picture":
         return picture_drawer(source)
-    return partial(rasterise_ink, load_ink(source))
+    ink = load_ink(source)
+    # What cannot be drawn is named as what cannot be read: by its path.
+    return partial(rasterise_ink, ink if isinstance(source, bytes) else replace(ink, id=str(source)))
 
 
 def _kind(source: str | Path | bytes, name: str) -> tuple[Kind, str]:

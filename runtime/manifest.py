@@ -368,6 +368,10 @@ class Manifest(Part):
                 return f"bucket {height} x {width} is not made of cells of {stride} pixels, up to {_MAX_SIDE}"
         if self.padding_step is not None and self.padding_step % stride:
             return f"padding to multiples of {self.padding_step} pixels does not give cells of {stride} pixels"
+        if self.padding_step is not None and any(
+            max(sides) % self.padding_step for sides in zip(*self.buckets, strict=True)
+        ):
+            return f"padding to multiples of {self.padding_step} pixels goes beyond the largest bucket"
         if (self.decoder.pad, self.decoder.sos, self.decoder.eos) != (PAD, SOS, EOS):
             return f"the decoder's pad, sos and eos are not {PAD}, {SOS} and {EOS}"
         return None

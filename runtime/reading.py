@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hmerctl.runtime.buckets import Padding
 from hmerctl.runtime.decode import DecodeOptions, Hypothesis, search
 from hmerctl.runtime.engine import Engine, Memory
+from hmerctl.runtime.errors import InkError
 from hmerctl.runtime.raster import Raster, RasterSpec
 
 
@@ -73,7 +74,10 @@ def read(
     if look.best.stop == "cancelled" or not _again(look, options):
         return look
     started = time.perf_counter()
-    other = draw(second_spec(spec, options))
+    try:
+        other = draw(second_spec(spec, options))
+    except InkError:  # at the larger size it is too much to draw; the first reading stands
+        return look
     if other is raster or other.blank is not None:
         return look
     floor = look.best.log_prob if look.best.stop == "eos" else options.floor

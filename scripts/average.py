@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from hmerctl.runtime.errors import HmerError
-from hmerctl.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from hmerctl.train.checkpoint import DESCRIPTION, CheckpointError, load_checkpoint, save_checkpoint
 from hmerctl.train.models.recognizer import Recognizer
 
 
@@ -25,17 +25,28 @@ def average(checkpoints: Sequence[Path], shares: Sequence[float], rank: int, out
     """Write the mean.
 
     Raises:
-        CheckpointError: one cannot be read or is of another model than the last.
-        ValueError: shares that are not one a checkpoint, or do not add up to 1.
+        CheckpointError: one cannot be read or is of another model than the last, or ``out`` is something else.
+        ValueError: shares that are not one a checkpoint, or do not add up to 1; a rank, and nothing to separate.
     """
     if len(shares) != len(checkpoints) or not math.isclose(sum(shares), 1):
         raise ValueError(f"{len(checkpoints)} checkpoints need as many shares, which add up to 1")
     loaded = [load_checkpoint(path) for path in checkpoints]
     model, info = loaded[-1]
+    if out.exists() and not (out / DESCRIPTION).is_file():
+        raise CheckpointError(f"{out}: exists and is no checkpoint; name a new folder")
+    if rank and (
+        rank < 0
+        or not info.preset.model.decoder.get("refinement")
+        or info.preset.model.decoder.get("refinement_rank")
+    ):
+        raise ValueError(
+            f"{checkpoints[-1]}: rank {rank} needs a decoder with whole refinement kernels, and 1 or more"
+        )
     weights = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
-    for path, share, (other, _) in zip(checkpoints, shares, loaded, strict=True):
+    for path, share, (other, about) in zip(checkpoints, shares, loaded, strict=True):
         state = other.state_dict()
-        if {name: value.shape for name, value in state.items()} != {name: v.shape for name, v in weights.items()}:
+        # Not by shapes alone: with other heads or another order of tokens the same shapes mean something else.
+        if about.preset.model != info.preset.model or about.vocabulary != info.vocabulary:
             raise CheckpointError(f"{path}: another model than {checkpoints[-1]}; average checkpoints of one model")
         for name, value in state.items():
             mean = weights[name] + share * value

@@ -13,6 +13,7 @@ machine and from the pictures of 2014::
 
 import json
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ def main() -> None:
         ("size", f"onnx {precision} bundle {bundle.total_bytes() / 1e6:.1f} MB, checkpoint {weights / 1e6:.1f} MB"),
         ("bundle", f"`{bundle.manifest.bundle_id}`, parity {bundle.manifest.parity_state}"),
     ]
+    if reports[f"onnx-{precision}"] is None:
+        sys.exit(f"card.py: {FIGURES / f'{name}-onnx-{precision}.json'} is missing; run scripts/ship.py")
     speed = FIGURES / f"{name}-bench.json"
     latency = [("latency", latency_of(speed))] if speed.is_file() else []
     headline = ("", "CROHME 2014, validation")

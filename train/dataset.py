@@ -214,7 +214,7 @@ class ExpressionDataset:
         ends = np.cumsum([batch.num_rows for batch in batches], dtype=int)
         self._ends: list[int] = ends.tolist()
         if len(self) != self.about["count"]:
-            raise DataError(f"{arrow}: holds {len(self)} expressions, {JSON_FILE} says {self.about['count']}")
+            raise DataError(f"{arrow}: holds {len(self)} expressions, {JSON_FILE} says {self.about['count']!r}")
         if self.about["format_version"] < 2 and any(batch.has_pictures for batch in self._batches):
             raise DataError(
                 f"{self.path}: format 1 kept rasters in place of its pictures; prepare the dataset again from them"
@@ -270,7 +270,7 @@ def _read_about(path: Path) -> dict[str, Any]:
     file = path / JSON_FILE
     try:
         about = json.loads(file.read_text(encoding="utf-8"))
-        version = about["format_version"]
+        version, _ = about["format_version"], about["count"]
     except FileNotFoundError:
         raise DataError(
             f"{path}: is not a dataset folder (no {JSON_FILE}); make one with 'hmerctl data prepare'"
@@ -279,7 +279,7 @@ def _read_about(path: Path) -> dict[str, Any]:
         raise DataError(f"{file}: is damaged ({error!r}); prepare the dataset again") from error
     if version not in range(1, FORMAT_VERSION + 1):
         raise DataError(
-            f"{file}: format {version}, this version reads up to {FORMAT_VERSION}; prepare the dataset again"
+            f"{file}: format {version!r}, this version reads up to {FORMAT_VERSION}; prepare the dataset again"
         )
     return about
 

@@ -60,7 +60,8 @@ def read_dataset(
         spec: raster contract.
         options: beam width and the like; greedy by default.
         padding: raster sizes the engine takes; buckets if left out.
-        forced: also compute ``target_log_probs``, which costs about as much time again.
+        forced: also compute ``target_log_probs``, which costs about as much time again; of targets that the model
+            could write: with tokens that it knows, and no more than its decoder takes.
     """
     options = options or DecodeOptions()
     for index in range(len(dataset)):
@@ -68,7 +69,7 @@ def read_dataset(
         look = read(engine, expression.drawer(), spec, padding, options)
         known = [token for token in expression.tokens if token in vocabulary.ids]
         log_probs: tuple[float, ...] = ()
-        if forced and len(known) == len(expression.tokens):
+        if forced and len(known) == len(expression.tokens) and len(known) < options.max_steps:
             log_probs = target_log_probs(engine, look.memory, vocabulary.encode(known))
         yield Reading(
             expression.id,

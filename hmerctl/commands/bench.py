@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hmerctl.commands.common import BeamOption, DefaultRun, console, fail, print_json, print_table
-from hmerctl.runtime.errors import ConfigError
+from hmerctl.runtime.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hmerctl.runtime.recognizer import Source
@@ -80,7 +80,10 @@ def _expressions(data: Path) -> list["Source"]:
     """The inks and decoded pictures of a dataset."""
     from hmerctl.train.dataset import ExpressionDataset
 
-    return [expression.source() for expression in ExpressionDataset(data)]
+    expressions = [expression.source() for expression in ExpressionDataset(data)]
+    if not expressions:
+        raise DataError(f"{data}: holds no expressions to ask with")
+    return expressions
 
 
 @bench.command("report")

@@ -43,6 +43,7 @@ def evaluate(
     import numpy as np
 
     from hmerctl.commands.score import print_scores
+    from hmerctl.runtime.errors import DataError
     from hmerctl.runtime.files import check_writable, write_text
     from hmerctl.targets.opened import open_model
     from hmerctl.train.dataset import ExpressionDataset
@@ -51,6 +52,8 @@ def evaluate(
     check_writable(predictions, readings)
     opened = open_model(model)
     dataset = ExpressionDataset(data)
+    if not len(dataset):
+        raise DataError(f"{data}: holds no expressions to score")
     chosen = list(range(len(dataset)))
     if limit is not None:
         chosen = sorted(np.random.default_rng(0).permutation(len(dataset))[:limit].tolist())

@@ -13,6 +13,9 @@ from hmerctl.runtime.state import StateSpec
 PROVIDER = "CPUExecutionProvider"
 """The only one: no other is ever picked behind the caller's back."""
 
+MASK = "memory_mask"
+"""Output of every encoder: which cells are no padding."""
+
 FIRST_ROWS = 16
 """Rows that a cache begins with where the graph lets its time axis grow: a step reads all of them."""
 
@@ -60,18 +63,26 @@ class OnnxEngine:
         digest = session.get_modelmeta().custom_metadata_map.get(VOCABULARY_METADATA)
         if digest != self.bundle.vocabulary.sha256:
             raise BundleError(f"{where} was made for another vocabulary (or names none); export the bundle anew")
-        lacking = self._named(component) - {tensor.name for tensor in session.get_inputs()}
-        if lacking:
+        takes, gives = self._named(component)
+        inputs = {tensor.name for tensor in session.get_inputs()}
+        problems = [f"takes no {name}" for name in sorted(takes - inputs)]
+        problems += [f"gives no {name}" for name in sorted(gives - {t.name for t in session.get_outputs()})]
+        if component.role == "step":
+            memory = set(self.bundle.manifest.decoder.memory)
+            problems += [f"takes {name}, which nothing gives" for name in sorted(inputs - takes - memory)]
+        if problems:
             raise EngineError(
-                f"{where} is no {component.role} of this bundle: it takes no {min(lacking)}; export the bundle anew"
+                f"{where} is no {component.role} of this bundle: it {problems[0]}; export the bundle anew"
             )
         return session
 
-    def _named(self, component: Component) -> set[str]:
-        """Inputs that a graph of this role must have."""
+    def _named(self, component: Component) -> tuple[set[str], set[str]]:
+        """Inputs and outputs that a graph of this role must have; a step may take any part of the memory."""
+        decoder = self.bundle.manifest.decoder
         if component.role == "encoder":
-            return {"raster", "size"}
-        return {"token", "position", *(spec.name for spec in self.bundle.manifest.decoder.state)}
+            return {"raster", "size"}, {MASK, *decoder.memory}
+        state = [spec.name for spec in decoder.state]
+        return {"token", "position", *state}, {"log_probs", "attention", *(f"next_{name}" for name in state)}
 
     def _session(self, role: str, height: int, width: int) -> ort.InferenceSession:
         for component in self.bundle.components(role):
@@ -84,12 +95,22 @@ class OnnxEngine:
         session = self._session("encoder", *raster.shape[2:])
         feed = {"raster": raster.astype(_dtype(session, "raster"), copy=False), "size": size}
         names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(None, feed), strict=True))
+        try:
+            memory = dict(zip(names, session.run(None, feed), strict=True))
+        except Exception as error:  # onnxruntime's errors share no base class
+            raise EngineError(f"{self.bundle.name}: encoder fails ({error}); export the bundle anew") from error
+        cells, stride = memory[MASK].shape[-2:], self.bundle.manifest.decoder.stride
+        if tuple(side * stride for side in cells) != raster.shape[2:]:
+            raise EngineError(
+                f"{self.bundle.name}: encoder gives {cells[0]} x {cells[1]} cells for {raster.shape[2]} x "
+                f"{raster.shape[3]} pixels, which are not of {stride} pixels; export the bundle anew"
+            )
+        return memory
 
     def start(self, memory: Memory, beams: int) -> "OnnxSession":
         """See ``Engine.start``."""
         decoder = self.bundle.manifest.decoder
-        rows, columns = memory["memory_mask"].shape[-2:]
+        rows, columns = memory[MASK].shape[-2:]
         session = self._session("step", rows * decoder.stride, columns * decoder.stride)
         return OnnxSession(session, decoder.state, memory, beams, decoder.max_steps)
 
@@ -114,7 +135,7 @@ class OnnxSession:
         self._outputs = [tensor.name for tensor in session.get_outputs()]
         self._feed = {name: value for name, value in memory.items() if name in inputs}
         self._position = 0
-        rows, columns = memory["memory_mask"].shape[-2:]
+        rows, columns = memory[MASK].shape[-2:]
         symbols = {"beam": beams, "rows": rows, "columns": columns, "time": self._first_rows(inputs)}
         self._state: dict[str, np.ndarray] = {}
         self._caches: dict[str, np.ndarray] = {}
@@ -145,7 +166,10 @@ class OnnxSession:
         feed = {name: buffer[:count] for name, buffer in self._state.items()}
         feed |= self._feed
         feed["token"], feed["position"] = tokens, np.array([self._position], np.int32)
-        outputs = dict(zip(self._outputs, self._session.run(self._outputs, feed), strict=True))
+        try:
+            outputs = dict(zip(self._outputs, self._session.run(self._outputs, feed), strict=True))
+        except Exception as error:  # onnxruntime's errors share no base class
+            raise EngineError(f"decoder step fails ({error}); export the bundle anew") from error
         for spec in self._specs:
             value = outputs[f"next_{spec.name}"]
             if spec.update == "append":

@@ -131,3 +131,28 @@ def test_bench_asks_with_the_pictures_of_a_dataset(
     (((name, sources),),) = (rounds.call_args.args[0].items(),)
     assert (value["inks"], value["order"], name) == (1, "rounds", "short")
     assert isinstance(sources[0], Image.Image) and np.array_equal(np.asarray(sources[0]), np.asarray(image))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(b"\x89PNG\r\n\x1a\nxx", "not a PNG"), (None, "far more than 64 million")]
+)
+def test_bench_names_a_picture_that_cannot_be_read(
+    content: bytes | None, problem: str, shared_tiny: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "odd.png"
+    if content is None:
+        Image.new("1", (14_000, 14_000), 1).save(file)  # refused by Pillow before its size is asked for
+    else:
+        file.write_bytes(content)
+    result = hmerctl("bench", shared_tiny, "--quick", "--inks", file)
+    assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1
+    assert "odd.png: " in result.stderr and problem in result.stderr and str(shared_tiny) not in result.stderr
+
+
+def test_an_empty_dataset_is_told(shared_tiny: Path, tmp_path: Path) -> None:
+    from hmerctl.train.dataset import write_dataset
+
+    write_dataset(tmp_path / "none", [], {})
+    for command in (("bench", "--quick"), ("eval",)):
+        result = hmerctl(*command, shared_tiny, "--data", tmp_path / "none")
+        assert result.exit_code == 1 and "none: holds no expressions" in result.stderr

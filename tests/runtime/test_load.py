@@ -1,6 +1,7 @@
 """The kind of a file is told by what it holds."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -76,3 +77,10 @@ def test_the_samples_are_ink_with_truth_and_symbols(path):
 
 def test_there_are_samples():
     assert len(sample_paths()) == 6
+
+
+def test_ink_that_cannot_be_drawn_is_named_by_its_path(tmp_path):
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"strokes": [[[i, 0]] for i in range(20_001)]}))
+    with pytest.raises(InkError, match=r"many\.json: has 20001 strokes"):
+        load_raster(path)

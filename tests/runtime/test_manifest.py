@@ -123,3 +123,12 @@ def test_the_schema_is_plain_json_and_names_the_required_fields() -> None:
     schema = json.loads(json.dumps(manifest_schema()))
     assert {"model", "target", "components", "files", "vocabulary"} <= set(schema["required"])
     assert "StateSpec" in schema["$defs"]
+
+
+def test_a_padding_step_stays_within_the_largest_bucket() -> None:
+    value = minimal()
+    value["buckets"], value["padding_step"] = [[64, 128], [96, 128]], 32
+    assert Manifest.model_validate(value).padding_step == 32
+    value["padding_step"] = 64
+    with pytest.raises(ValidationError, match="multiples of 64 pixels goes beyond the largest bucket"):
+        Manifest.model_validate(value)

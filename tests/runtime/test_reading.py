@@ -9,6 +9,7 @@ import pytest
 from hmerctl.runtime.buckets import Padding
 from hmerctl.runtime.decode import DecodeOptions
 from hmerctl.runtime.engine import Memory
+from hmerctl.runtime.errors import InkError
 from hmerctl.runtime.raster import Raster, RasterSpec
 from hmerctl.runtime.reading import Look, read, second_spec
 from hmerctl.runtime.vocabulary import EOS
@@ -100,4 +101,16 @@ def test_an_input_of_one_size_is_read_once() -> None:
 def test_what_was_cancelled_is_not_read_again() -> None:
     engine = ScriptedEngine({20: (A, 0.6), 23: (B, 0.9)})
     assert look(engine, 1.0, cancelled=lambda: True).best.stop == "cancelled"
+    assert engine.seen == [20]
+
+
+def test_the_first_reading_stands_where_the_second_raster_cannot_be_drawn() -> None:
+    engine = ScriptedEngine({20: (A, 0.1)})
+
+    def drawn_once(spec: RasterSpec) -> Raster:
+        if engine.seen:
+            raise InkError("holds far more ink than an expression")
+        return draw(spec)
+
+    assert read(engine, drawn_once, SPEC, Padding(step=8), DecodeOptions(reread=1.0)).best.ids[0] == A
     assert engine.seen == [20]

@@ -1,5 +1,6 @@
 """The mean of checkpoints: weights, shares, and refinement kernels of a rank."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from script_files import load_script
 from tiny import tiny_source
 
+from hmerctl.runtime.vocabulary import Vocabulary
 from hmerctl.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
 average = load_script("average")
@@ -45,3 +47,28 @@ def test_other_models_and_wrong_shares_are_refused(tmp_path: Path) -> None:
         average.average([a, b], [0.5, 0.5], 0, tmp_path / "mean")
     with pytest.raises(ValueError, match="2 checkpoints need as many shares"):
         average.average([a, b], [0.5], 0, tmp_path / "mean")
+
+
+def test_equal_shapes_do_not_make_one_model(tmp_path: Path) -> None:
+    a, source = checkpoint(tmp_path / "a"), tiny_source(refinement=4)
+    swapped = Vocabulary(source.info.vocabulary.tokens[::-1])
+    save_checkpoint(tmp_path / "b", source.model.state_dict(), replace(source.info, vocabulary=swapped))
+    with pytest.raises(CheckpointError, match="another model"):
+        average.average([a, tmp_path / "b"], [0.5, 0.5], 0, tmp_path / "mean")
+
+
+def test_what_is_no_checkpoint_is_not_replaced(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    a = checkpoint(runs / "a")
+    with pytest.raises(CheckpointError, match="runs: exists and is no checkpoint"):
+        average.average([a], [1.0], 0, runs)
+    assert load_checkpoint(a)
+
+
+@pytest.mark.parametrize(("rank", "before"), [(-1, 0), (4, 4)])
+def test_a_rank_needs_whole_kernels(rank: int, before: int, tmp_path: Path) -> None:
+    a = checkpoint(tmp_path / "a")
+    if before:
+        average.average([a], [1.0], before, a)
+    with pytest.raises(ValueError, match="rank"):
+        average.average([a], [1.0], rank, tmp_path / "out")

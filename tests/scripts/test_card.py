@@ -46,3 +46,10 @@ def test_figures_of_a_report(report: dict) -> None:
 
 def test_a_missing_report_leaves_out_its_row(report: dict) -> None:
     assert len(card.rates({"pytorch": report, "onnx-fp32": report, "pictures": None})) == 2
+
+
+def test_without_the_shipped_report_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "FIGURES", tmp_path)
+    with pytest.raises(SystemExit, match=r"edge-onnx-\w+\.json is missing; run scripts/ship\.py"):
+        card.main()
+    assert not list(tmp_path.iterdir())

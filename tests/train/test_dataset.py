@@ -173,6 +173,10 @@ def other_columns(path: Path) -> None:
         writer.write_table(table)
 
 
+def no_count(path: Path) -> None:
+    (path / JSON_FILE).write_text(json.dumps({"format_version": 2}))
+
+
 def other_count(path: Path) -> None:
     with pa.OSFile(str(path / ARROW_FILE), "wb") as sink, pa.ipc.new_file(sink, SCHEMA):
         pass
@@ -187,6 +191,7 @@ def other_count(path: Path) -> None:
         (lose_arrow, "cannot be read"),
         (other_columns, "other columns"),
         (other_count, "holds 0 expressions"),
+        (no_count, "is damaged .*count"),
     ],
 )
 def test_a_damaged_dataset_is_refused_by_name(tmp_path: Path, damage, message: str) -> None:

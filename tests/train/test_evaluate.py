@@ -12,6 +12,7 @@ from typed import as_a
 
 from hmerctl.export.reference import TorchEngine
 from hmerctl.runtime.buckets import bucket_for, pad
+from hmerctl.runtime.decode import DecodeOptions
 from hmerctl.runtime.errors import DataError
 from hmerctl.runtime.ink import Ink
 from hmerctl.runtime.load import load_raster
@@ -51,6 +52,15 @@ def test_reading_agrees_with_greedy_and_with_teacher_forcing(tmp_path):
     assert scores.expressions == 6
     forced = np.concatenate([r.target_log_probs for r in readings])
     np.testing.assert_allclose(as_a(float, scores.perplexity), np.exp(-forced.mean()), rtol=1e-6)
+
+
+def test_a_target_longer_than_the_decoder_writes_has_no_log_probs(tmp_path):
+    engine = TorchEngine(Model(load_preset("edge", TINY).model, CROHME).eval())
+    expression = ExpressionDataset(make_dataset(tmp_path / "d", 1))[0]
+    steps = DecodeOptions.max_steps
+    targets = [replace(expression, tokens=("x",) * count) for count in (steps - 1, steps)]
+    fits, too_long = read_dataset(engine, targets, CROHME, RasterSpec())
+    assert len(fits.target_log_probs) == steps and too_long.target_log_probs == ()
 
 
 def pictures(folder: Path, inks: list[Ink]) -> list[Path]:

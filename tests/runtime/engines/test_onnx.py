@@ -139,3 +139,37 @@ def test_a_bundle_for_a_newer_onnxruntime_is_refused_with_both_versions(tiny: Pa
     write_manifest(tiny, manifest.model_copy(update={"target": target}))
     with pytest.raises(BundleError, match=rf"needs onnxruntime {lowest} or later, here is .*; upgrade onnxruntime$"):
         OnnxEngine(open_bundle(tiny))
+
+
+def changed(folder: Path, **decoder: object) -> None:
+    """Other values in the manifest's ``decoder``."""
+    file = folder / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["decoder"] |= decoder
+    file.write_text(json.dumps(manifest))
+
+
+def test_graphs_and_a_manifest_that_do_not_belong_together(tiny: Path) -> None:
+    state = json.loads((tiny / "manifest.json").read_text())["decoder"]["state"]
+    changed(tiny, state=[])
+    with pytest.raises(EngineError, match=r"step\.onnx is no step of this bundle: it takes .*, which nothing gives"):
+        OnnxEngine(open_bundle(tiny))
+    changed(tiny, state=state, memory=["other"])
+    with pytest.raises(EngineError, match=r"encoder\.onnx is no encoder of this bundle: it gives no other"):
+        OnnxEngine(open_bundle(tiny))
+
+
+def test_cells_of_another_size_than_the_manifest_says(tiny: Path) -> None:
+    changed(tiny, stride=json.loads((tiny / "manifest.json").read_text())["decoder"]["stride"] // 2)
+    with pytest.raises(EngineError, match=r"cells for 64 x 128 pixels, which are not of \d+ pixels"):
+        OnnxEngine(open_bundle(tiny)).encode(*inputs())
+
+
+def test_a_graph_that_fails_is_told_in_a_line(tiny: Path) -> None:
+    engine = OnnxEngine(open_bundle(tiny))
+    raster, size = inputs()
+    with pytest.raises(EngineError, match="encoder fails"):
+        engine.encode(raster, size[0])
+    session = engine.start(engine.encode(raster, size), 1)
+    with pytest.raises(EngineError, match="decoder step fails"):
+        session.step(np.array([[1]], np.int32))
