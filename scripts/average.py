@@ -18,7 +18,7 @@ import torch
 
 from hmerctl.runtime.errors import HmerError
 from hmerctl.train.checkpoint import DESCRIPTION, CheckpointError, load_checkpoint, save_checkpoint
-from hmerctl.train.models.recognizer import Recognizer
+from hmerctl.train.models.recognizer import PARTS, Recognizer
 
 
 def average(checkpoints: Sequence[Path], shares: Sequence[float], rank: int, out: Path) -> None:
@@ -34,19 +34,16 @@ def average(checkpoints: Sequence[Path], shares: Sequence[float], rank: int, out
     model, info = loaded[-1]
     if out.exists() and not (out / DESCRIPTION).is_file():
         raise CheckpointError(f"{out}: exists and is no checkpoint; name a new folder")
-    if rank and (
-        rank < 0
-        or not info.preset.model.decoder.get("refinement")
-        or info.preset.model.decoder.get("refinement_rank")
-    ):
+    decoder = getattr(model.decoder, "config", None)
+    if rank and (rank < 0 or not getattr(decoder, "refinement", 0) or getattr(decoder, "refinement_rank", 0)):
         raise ValueError(
             f"{checkpoints[-1]}: rank {rank} needs a decoder with whole refinement kernels, and 1 or more"
         )
     weights = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
-    for path, share, (other, about) in zip(checkpoints, shares, loaded, strict=True):
+    for path, share, (other, _) in zip(checkpoints, shares, loaded, strict=True):
         state = other.state_dict()
-        # Not by shapes alone: with other heads or another order of tokens the same shapes mean something else.
-        if about.preset.model != info.preset.model or about.vocabulary != info.vocabulary:
+        same_shapes = {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in weights.items()}
+        if not same_shapes or options(other) != options(model) or other.vocabulary != model.vocabulary:
             raise CheckpointError(f"{path}: another model than {checkpoints[-1]}; average checkpoints of one model")
         for name, value in state.items():
             mean = weights[name] + share * value
@@ -58,6 +55,11 @@ def average(checkpoints: Sequence[Path], shares: Sequence[float], rank: int, out
         weights, info = separated.state_dict(), replace(info, preset=replace(info.preset, model=config))
     mixed = {"shares": list(shares), "steps": [each.training.get("steps") for _, each in loaded]}
     save_checkpoint(out, weights, replace(info, training={**info.training, "averaged": mixed}))
+
+
+def options(model: Recognizer) -> list[object]:
+    """Of each part, defaults included: weights of equal shapes mean something else with e.g. other heads."""
+    return [getattr(getattr(model, part), "config", getattr(model.config, part)) for part in PARTS]
 
 
 def main() -> None:

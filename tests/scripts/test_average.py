@@ -72,3 +72,16 @@ def test_a_rank_needs_whole_kernels(rank: int, before: int, tmp_path: Path) -> N
         average.average([a], [1.0], before, a)
     with pytest.raises(ValueError, match="rank"):
         average.average([a], [1.0], rank, tmp_path / "out")
+
+
+def test_an_option_at_its_default_is_the_same_model(tmp_path: Path) -> None:
+    a, source = checkpoint(tmp_path / "a"), tiny_source(refinement=4)
+    model = source.info.preset.model
+    said = replace(model, decoder={**model.decoder, "refinement_rank": 0})
+    save_checkpoint(
+        tmp_path / "b",
+        source.model.state_dict(),
+        replace(source.info, preset=replace(source.info.preset, model=said)),
+    )
+    average.average([a, tmp_path / "b"], [0.5, 0.5], 0, tmp_path / "mean")
+    assert load_checkpoint(tmp_path / "mean")
