@@ -80,7 +80,7 @@ def _expressions(data: Path) -> list["Source"]:
     """The inks and decoded pictures of a dataset."""
     from hmerctl.train.dataset import ExpressionDataset
 
-    expressions = [expression.source() for expression in ExpressionDataset(data)]
+    expressions: list[Source] = [expression.source() for expression in ExpressionDataset(data)]
     if not expressions:
         raise DataError(f"{data}: holds no expressions to ask with")
     return expressions
