@@ -45,7 +45,10 @@ def test_every_run_is_trained_with_every_seed(tmp_path: Path) -> None:
     assert all(c.preset.model.decoder["layers"] == 1 for c in grid.cells)
     assert grid.cells[1].preset.model.decoder["width"] == 96 and grid.bucket == (64, 128)
     assert grid.variants == ["plain", "wide"]
-    assert grid.cells[1].parts()[2:] == ["none", "transformer, layers 1, heads 6, width 96, inner 512, refinement 32"]
+    assert grid.cells[1].parts()[2:] == [
+        "none",
+        "transformer, layers 1, heads 6, width 96, inner 512, refinement 32, refinement_rank 16",
+    ]
 
 
 def test_the_command_line_goes_over_the_file_and_a_run_over_both(tmp_path: Path) -> None:
