@@ -8,7 +8,6 @@ is left of the picture's strokes when the difference between the two pens is tak
 import io
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from PIL import Image, ImageOps
 from hmerctl.runtime.components import typical_extent
 from hmerctl.runtime.errors import InkError, PictureError
 from hmerctl.runtime.paper import InkMap, find_ink
-from hmerctl.runtime.raster import Raster, RasterSpec, draw, fit_scale, refine_scale
+from hmerctl.runtime.raster import Raster, RasterSpec, blank_raster, draw, fit_scale, refine_scale
 from hmerctl.runtime.resample import average, erode, magnify, reduce
 from hmerctl.runtime.trace import thin, trace
 
@@ -128,15 +127,14 @@ def _trace_ink(ink: InkMap) -> _Traced | str:
 
 
 def _rasterise(traced: _Traced | str, reduction: int, spec: RasterSpec) -> Raster:
-    blank = _TOO_MANY_LINES
     if isinstance(traced, str):
-        blank = traced
-    else:
-        with suppress(InkError):
-            raster = _draw(traced, spec)
-            x, y = raster.origin
-            return Raster(raster.pixels, raster.scale / reduction, (x * reduction, y * reduction))
-    return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), blank)
+        return blank_raster(spec, traced)
+    try:
+        raster = _draw(traced, spec)
+    except InkError:
+        return blank_raster(spec, _TOO_MANY_LINES)
+    x, y = raster.origin
+    return Raster(raster.pixels, raster.scale / reduction, (x * reduction, y * reduction))
 
 
 def _draw(traced: _Traced, spec: RasterSpec) -> Raster:

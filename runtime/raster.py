@@ -80,6 +80,11 @@ class Raster:
     blank: str | None = None
 
 
+def blank_raster(spec: RasterSpec, reason: str) -> Raster:
+    """The raster of an input with nothing to read: its margins."""
+    return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), reason)
+
+
 def draw(strokes: Sequence[np.ndarray], pen_width: float, margin: int) -> np.ndarray:
     """Draw strokes with a round, anti-aliased pen.
 
@@ -300,7 +305,7 @@ def rasterise_ink(ink: Ink, spec: RasterSpec | None = None) -> Raster:
     """
     spec = spec or RasterSpec()
     if not ink.strokes:
-        return Raster(np.zeros((2 * spec.margin, 2 * spec.margin), np.uint8), 1.0, (0.0, 0.0), "no strokes")
+        return blank_raster(spec, "no strokes")
     try:
         _check(ink)
         lines = _Lines.of(ink.strokes)

@@ -46,7 +46,7 @@ def main() -> None:
     checkpoint = json.loads((bundle.path.parent / name / "checkpoint.json").read_text(encoding="utf-8"))
     precision = bundle.manifest.target.precision
     weights = (bundle.path.parent / name / "model.safetensors").stat().st_size
-    facts = [
+    sizes = [
         ("parameters", f"{bundle.manifest.model.parameters:,}"),
         ("size", f"onnx {precision} bundle {bundle.total_bytes() / 1e6:.1f} MB, checkpoint {weights / 1e6:.1f} MB"),
         ("bundle", f"`{bundle.manifest.bundle_id}`, parity {bundle.manifest.parity_state}"),
@@ -58,8 +58,8 @@ def main() -> None:
     headline = ("", "CROHME 2014, validation")
     regions = {
         "reading": reading(Recognizer(bundle)),
-        "summary": table(headline, [*rates(reports), *facts, *latency]),
-        "sizes": table(("", ""), facts),
+        "summary": table(headline, [*rates(reports), *sizes, *latency]),
+        "sizes": table(("", ""), sizes),
         "training": table(("", ""), training(checkpoint["training"])),
         "figures": "\n\n".join(figures(reports, f"onnx-{precision}", checkpoint["training"], latency)),
     }

@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from card import filled
+
 from hmerctl.export.parity.report import failed
 from hmerctl.runtime.bundle import open_bundle
 from hmerctl.runtime.files import write_text
@@ -20,7 +22,6 @@ from hmerctl.targets.build import export_bundle, make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "export.md"
-BEGIN, END = "<!-- mutations: by scripts/mutations.py -->\n", "<!-- end -->"
 
 
 def main() -> None:
@@ -44,8 +45,7 @@ def main() -> None:
                 missed.append(mutation.what)
     header = "| fault | failed levels | first check that failed | by the bounds of fp16 | of int8 |"
     table = "\n".join([header, "|---|---|---|---|---|", *rows])
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    write_text(PAGE, f"{before}{BEGIN}{table}\n{END}{rest.partition(END)[2]}")
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), {"mutations": table}, "scripts/mutations.py"))
     if missed:
         sys.exit(f"not caught: {', '.join(missed)}")
 

@@ -6,6 +6,7 @@ what stands between ``<!-- positions: by docs/figures/ablations.py -->`` and ``<
 """
 
 import json
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 from hmerctl.runtime.files import write_text
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "ablations.md"
 GRIDS = ("positions", "contexts")
 LEVEL = 0.05
@@ -96,12 +97,11 @@ def main() -> None:
         axes.set_title(table["about"], fontsize=9)
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ablations"}):
         figure.savefig(FOLDER / "ablations.svg", metadata={"Date": None})
-    page = PAGE.read_text(encoding="utf-8")
-    for grid, table in tables.items():
-        start, end = f"<!-- {grid}: by docs/figures/ablations.py -->\n", "\n<!-- end -->"
-        before, _, rest = page.partition(start)
-        page = before + start + markdown(table) + end + rest.partition(end)[2]
-    write_text(PAGE, page)
+    sys.path.insert(0, str(FOLDER.parents[1] / "scripts"))
+    from card import filled
+
+    regions = {grid: markdown(table) for grid, table in tables.items()}
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), regions, "docs/figures/ablations.py"))
 
 
 if __name__ == "__main__":

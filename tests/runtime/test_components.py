@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from flood import flood_fill
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -13,16 +14,8 @@ binaries = hnp.arrays(bool, st.tuples(st.integers(0, 12), st.integers(0, 12)))
 
 def flood(binary: np.ndarray) -> set[tuple[int, int, int, int, int]]:
     """Components by flood fill: (top, left, bottom, right, area) of each."""
-    left_over = {(int(y), int(x)) for y, x in np.argwhere(binary)}
     boxes = set()
-    while left_over:
-        todo, found = [left_over.pop()], []
-        while todo:
-            y, x = todo.pop()
-            found.append((y, x))
-            near = {(y + dy, x + dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)} & left_over
-            left_over -= near
-            todo.extend(near)
+    for found in flood_fill(binary):
         ys, xs = zip(*found, strict=True)
         boxes.add((min(ys), min(xs), max(ys), max(xs), len(found)))
     return boxes

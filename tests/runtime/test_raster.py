@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flood import flood_fill
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -79,18 +80,8 @@ def typical(extents: list[float]) -> float:
 
 def component_extents(solid: np.ndarray) -> list[int]:
     """Larger sides of the boxes around what is connected, by flood fill."""
-    left_over = set(zip(*np.nonzero(solid), strict=True))
-    extents = []
-    while left_over:
-        todo, found = [left_over.pop()], []
-        while todo:
-            y, x = todo.pop()
-            found.append((y, x))
-            near = {(y + dy, x + dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)} & left_over
-            left_over -= near
-            todo.extend(near)
-        extents.append(int(max(max(side) - min(side) for side in zip(*found, strict=True))) + 1)
-    return extents
+    found = flood_fill(solid)
+    return [max(max(side) - min(side) for side in zip(*pixels, strict=True)) + 1 for pixels in found]
 
 
 def reference_scale(strokes: list[list[tuple[float, float]]]) -> float:
